@@ -1,0 +1,54 @@
+# Every target sets up what it needs; the second time that takes no time.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+DEBIAN := chromium chromium-driver procps slurm-wlm slurm-wlm-basic-plugins munge
+
+.DEFAULT_GOAL := help
+.PHONY: help train test check bench clean
+
+help:  ## what can be done here
+	@echo "deepex: train scientific deep-learning models, and see where the time goes"
+	@echo
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+
+train: $(VENV)/core.done  ## train a model of protein folding on two ranks; prints the path of its page
+	$(BIN)/deepex run protein --ranks 2 --sync local:epoch
+
+test: $(VENV)/test.done  ## run all tests, in a real browser, SLURM and MPI among others (under 10 minutes)
+	$(BIN)/pytest
+
+check: $(VENV)/test.done  ## style, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: $(VENV)/core.done  ## compare ways to train the protein model: speed, phases, time to target (a few minutes)
+	$(BIN)/python benchmarks/protein.py
+
+clean:  ## remove the environment and all caches; runs/ stays
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# torch first, pinned to its CPU build: whatever wants torch later finds it there.
+$(VENV)/core.done: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) torch
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/test.done: $(VENV)/core.done $(VENV)/debian.done
+	$(PIP) --editable '.[protein,test,check]'
+	@touch $@
+
+# Real programs that tests drive. Installed only where one is missing.
+$(VENV)/debian.done: | $(VENV)/core.done
+	@for package in $(DEBIAN); do dpkg -s $$package >/dev/null 2>&1 || missing="$$missing $$package"; done; \
+	if [ -n "$$missing" ]; then \
+	  if [ "$$(id -u)" = 0 ]; then sudo=; else sudo=sudo; fi; \
+	  $$sudo apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	fi
+	@touch $@

@@ -1,0 +1,28 @@
+"""deepex trains scientific deep-learning models natively on supercomputers and says where the time goes.
+
+>>> import deepex as dx
+>>> run = dx.run("protein", ranks=2, sync="local:epoch")  # doctest: +SKIP
+"""
+
+from importlib import metadata
+
+from deepex.api import Run, build_recipe, resume_run, run
+from deepex.errors import DeepexError
+from deepex.tasks.arrays import ArrayTask
+from deepex.train.recipe import Recipe
+from deepex.train.task import Loss, Tally, Target, Task
+
+__version__ = metadata.version("deepex")
+__all__ = [
+    "ArrayTask",
+    "DeepexError",
+    "Loss",
+    "Recipe",
+    "Run",
+    "Tally",
+    "Target",
+    "Task",
+    "build_recipe",
+    "resume_run",
+    "run",
+]

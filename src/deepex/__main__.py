@@ -1,0 +1,5 @@
+"""`python -m deepex` is the same as `deepex`."""
+
+from deepex.cli import main
+
+main()

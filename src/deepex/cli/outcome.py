@@ -1,0 +1,49 @@
+"""The outcome of a run on the terminal: a short table, and the page's path last."""
+
+from rich.console import Console
+from rich.table import Table
+
+from deepex.api import Run
+from deepex.record.phases import STEP_PHASES
+
+
+def print_outcome(run: Run, quiet: bool) -> None:
+    """Print what a run found and where its time went; with `quiet` only where the page is."""
+    if not quiet:
+        console = Console(highlight=False, soft_wrap=True)
+        console.print(_outcome(run))
+        console.print(_phases(run))
+    print(f"page: {run.page}")
+
+
+def _outcome(run: Run) -> Table:
+    summary = run.summary
+    reached = summary["target_reached"]
+    verdict = (
+        f"reached after {summary['epochs_to_target']} epochs" if reached else "not reached: give it more stop.epochs"
+    )
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    rows = {
+        summary["metric"]: f"{summary['value']:.4f}",
+        "target": f"{summary['target']:g}, {verdict}",
+        "time": f"{summary['seconds']:.1f} s in {summary['epochs']} epochs",
+        "speed": f"{summary['samples_per_second']:,.0f} samples/s, {summary['gflops_per_second']:.1f} GFLOP/s, "
+        f"{summary['share_of_peak']:.0%} of the GEMM peak",
+        **{name.replace("_", " "): f"{value:.3f}" for name, value in summary.get("findings", {}).items()},
+    }
+    for name, text in rows.items():
+        table.add_row(name, text)
+    return table
+
+
+def _phases(run: Run) -> Table:
+    summary = run.summary
+    wall = summary["step_wall_seconds"]
+    table = Table(box=None, title="where the time went (mean over ranks)", title_justify="left", padding=(0, 2, 0, 0))
+    for column in (*STEP_PHASES, "sum", "wall"):
+        table.add_column(column, justify="right")
+    seconds = [summary["phase_seconds"][name] for name in STEP_PHASES]
+    columns = [*seconds, sum(seconds), wall]
+    table.add_row(*(f"{value:.2f} s" for value in columns))
+    table.add_row(*(f"{value / wall:.1%}" for value in columns))
+    return table

@@ -1,0 +1,21 @@
+"""`deepex resume`: go on with a run that stopped early."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deepex import api
+from deepex.cli.outcome import print_outcome
+from deepex.cli.run import choose_verbosity
+from deepex.launch.start import is_first_rank
+
+
+def resume(
+    path: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory.")],
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors and the page's path.")] = False,
+) -> None:
+    """Go on from the checkpoint, bit for bit as if nothing had happened."""
+    finished = api.resume_run(path, verbosity=choose_verbosity(quiet))
+    if is_first_rank():
+        print_outcome(finished, quiet)

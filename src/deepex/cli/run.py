@@ -1,0 +1,62 @@
+"""`deepex run`: train a task or a recipe."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deepex import api
+from deepex.cli.outcome import print_outcome
+from deepex.errors import UsageError
+from deepex.launch.start import is_first_rank
+from deepex.record.progress import Verbosity
+
+
+def run(
+    what: Annotated[str, typer.Argument(metavar="TASK|recipe.toml", help="A task (see deepex tasks), or a recipe.")],
+    settings: Annotated[
+        list[str] | None, typer.Argument(metavar="key=value", help="Any key of the recipe, as in data.batch=32.")
+    ] = None,
+    size: Annotated[str | None, typer.Option(help="The task's size, as in small or paper.")] = None,
+    ranks: Annotated[int | None, typer.Option(help="Ranks to start on this machine. [default: 1]")] = None,
+    sync: Annotated[str | None, typer.Option(help="allreduce, local:H or local:epoch. [default: allreduce]")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of weights, order and noise. [default: 0]")] = None,
+    until: Annotated[float | None, typer.Option(help="Stop at this value of the metric. [default: the task's]")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run directory. [default: a new one in runs/]")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the summary here; - is stdout.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors and the page's path.")] = False,
+) -> None:
+    """Train, record everything, and write a page. The page's path is the last line."""
+    recipe = api.build_recipe(
+        what, size=size, ranks=ranks, sync=sync, seed=seed, until=until, settings=tuple(settings or ())
+    )
+    to_stdout = json_file is not None and str(json_file) == "-"
+    finished = api.run(recipe, out=out, verbosity="quiet" if to_stdout else choose_verbosity(quiet))
+    if not is_first_rank():
+        return
+    if to_stdout:
+        print(json.dumps(finished.summary, indent=2))
+        return
+    if json_file is not None:
+        write_summary(json_file, finished)
+    print_outcome(finished, quiet)
+
+
+def choose_verbosity(quiet: bool) -> Verbosity:
+    """A bar on a terminal, plain lines elsewhere."""
+    if quiet:
+        return "quiet"
+    return "bar" if sys.stdout.isatty() else "lines"
+
+
+def write_summary(path: Path, finished: api.Run) -> None:
+    try:
+        path.write_text(json.dumps(finished.summary, indent=2) + "\n")
+    except OSError as error:
+        raise UsageError(
+            f"--json {path} can't be written: {error.strerror}. The run itself is complete: {finished.path}"
+        ) from error

@@ -1,0 +1,93 @@
+"""Source: where samples come from, by index. Here the protocol, arrays in memory, and a part of another source."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deepex.errors import DataError
+from deepex.sample import Batch, Field, SampleSpec
+
+Indices = Sequence[int] | NDArray[np.int64]
+
+
+class Source(Protocol):
+    """Samples by index."""
+
+    spec: SampleSpec
+
+    def __len__(self) -> int: ...
+
+    def read(self, indices: Indices, out: Batch) -> None:
+        """Fill the first `len(indices)` places of `out`, a buffer for each field, in the order of `indices`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Splits:
+    """What a task trains on, what it is judged on, and a hash of both for the record."""
+
+    train: Source
+    validation: Source
+    content_sha256: str
+
+
+class ArraySource:
+    """Samples that stand in memory, one array a field, samples along the first dimension.
+
+    >>> source = ArraySource({"x": torch.zeros(10, 3)})
+    >>> len(source), source.spec.fields["x"].shape
+    (10, (3,))
+    """
+
+    def __init__(self, arrays: Mapping[str, Tensor | NDArray[np.generic]]) -> None:
+        self.tensors = {name: torch.as_tensor(array) for name, array in arrays.items()}
+        lengths = {name: len(tensor) for name, tensor in self.tensors.items()}
+        if not lengths or len(set(lengths.values())) != 1 or not next(iter(lengths.values())):
+            raise DataError(f"arrays have {lengths} samples. Give at least one array, all with the same number > 0.")
+        self.spec = SampleSpec(
+            fields={
+                name: Field(shape=tuple(tensor.shape[1:]), dtype=str(tensor.dtype).removeprefix("torch."))
+                for name, tensor in self.tensors.items()
+            }
+        )
+
+    def __len__(self) -> int:
+        return len(next(iter(self.tensors.values())))
+
+    def read(self, indices: Indices, out: Batch) -> None:
+        chosen = torch.as_tensor(indices)
+        for name, buffer in out.items():
+            torch.index_select(self.tensors[name], 0, chosen, out=buffer[: len(chosen)])
+
+
+class Subset:
+    """Some samples of another source."""
+
+    def __init__(self, source: Source, indices: NDArray[np.int64]) -> None:
+        self.source, self.indices, self.spec = source, indices, source.spec
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def read(self, indices: Indices, out: Batch) -> None:
+        self.source.read(self.indices[np.asarray(indices)], out)
+
+
+def read_all(source: Source, limit: int | None = None) -> Batch:
+    """Samples of a source as one batch: all, or `limit` of them evenly spaced."""
+    count = len(source) if limit is None else min(limit, len(source))
+    out = allocate(source.spec, count)
+    source.read(np.linspace(0, len(source) - 1, count).round().astype(np.int64), out)
+    return out
+
+
+def allocate(spec: SampleSpec, size: int) -> Batch:
+    """Buffers for `size` samples."""
+    return {
+        name: torch.empty((size, *field.shape), dtype=getattr(torch, field.dtype))
+        for name, field in spec.fields.items()
+    }

@@ -1,0 +1,40 @@
+"""The program of a local rank: `python -m deepex.launch RUN VERBOSITY`, started by torch's elastic agent."""
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from time import time
+from typing import cast
+
+from deepex.errors import DeepexError
+from deepex.launch.detect import detect
+from deepex.launch.rank import run_rank
+from deepex.launch.recipes import read_recipe
+from deepex.record.folder import RunFolder
+from deepex.record.progress import Verbosity
+
+
+def main() -> None:
+    """Run one rank; an error is left for the agent to find, and is told once, where the run was started."""
+    folder = RunFolder.open(Path(sys.argv[1]))
+    verbosity = cast(Verbosity, sys.argv[2])
+    try:
+        run_rank(read_recipe(folder.recipe), detect(os.environ), lambda _: folder, verbosity)
+    except DeepexError as error:
+        _leave(type(error).__name__, str(error), "")
+        sys.exit(error.exit_code)
+    except Exception as error:  # noqa: BLE001  # whatever a user's own code raises goes back to the user
+        _leave(type(error).__name__, str(error), traceback.format_exc())
+        sys.exit(1)
+
+
+def _leave(kind: str, text: str, trace: str) -> None:
+    """Write an error, with its kind, where the agent looks for it."""
+    details = {"py_callstack": trace, "timestamp": str(int(time())), "kind": kind}
+    message = {"message": {"message": text, "extraInfo": details}}
+    Path(os.environ["TORCHELASTIC_ERROR_FILE"]).write_text(json.dumps(message))
+
+
+main()

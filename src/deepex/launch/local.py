@@ -1,0 +1,76 @@
+"""Local ranks, started and watched by torch's elastic agent."""
+
+import logging
+import os
+import secrets
+import sys
+from typing import Any
+
+from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from deepex import errors
+from deepex.errors import DeepexError, Interrupted, PeerError, TrainingError
+from deepex.record.folder import RunFolder
+from deepex.record.progress import Verbosity
+from deepex.train import checkpoint
+
+SECONDS_TO_SAVE = 300  # how long a stopped rank may take to write its checkpoint
+
+
+def start_local_ranks(folder: RunFolder, num_ranks: int, verbosity: Verbosity) -> None:
+    """Run the recipe in `folder` on this machine with `num_ranks` ranks; an error of a rank is raised here."""
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=num_ranks,
+        run_id=secrets.token_hex(8),
+        rdzv_backend="c10d",
+        rdzv_endpoint="127.0.0.1:0",
+        local_addr="127.0.0.1",
+        max_restarts=0,
+        shutdown_timeout=SECONDS_TO_SAVE,
+    )
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # errors are told below, once
+    threads = max(1, len(os.sched_getaffinity(0)) // num_ranks)
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # else the agent sets 1 and says so
+    command = ["-m", "deepex.launch", str(folder.path), verbosity]
+    try:
+        elastic_launch(config, sys.executable)(*command)
+    except ChildFailedError as failed:
+        raise _first_cause(list(failed.failures.values())) from None
+    except SignalException as signalled:
+        raise _stopped(folder, signalled) from None
+
+
+def _stopped(folder: RunFolder, signalled: SignalException) -> Interrupted:
+    path = checkpoint.latest(folder)
+    if path is None:
+        return Interrupted(f"stopped by {signalled.sigval.name} before there was anything to keep. Start it again.")
+    return Interrupted(f"stopped; the checkpoint is {path}. Go on with: deepex resume {folder.path}")
+
+
+def _first_cause(failures: list[ProcessFailure]) -> DeepexError:
+    """The error to show: one that names its own cause, rather than one that tells of a peer's."""
+    raised = sorted((_raised(failure) for failure in failures), key=lambda error: isinstance(error, PeerError))
+    return raised[0]
+
+
+def _raised(failure: ProcessFailure) -> DeepexError:
+    """A rank's error as it was raised there."""
+    told: Any = failure.error_file_data.get("message", {}) if failure.error_file_data else {}
+    details = told.get("extraInfo", {}) if isinstance(told, dict) else {}
+    kind = getattr(errors, details.get("kind", ""), None)
+    if kind is not None:
+        error: DeepexError = kind(told["message"])
+        return error
+    if details.get("py_callstack"):
+        return TrainingError(f"rank {failure.local_rank} failed in the task's own code:\n{details['py_callstack']}")
+    if failure.exitcode < 0:
+        name = failure.signal_name()
+        return TrainingError(
+            f"rank {failure.local_rank} was killed by {name}. SIGKILL often means that memory ran out: use a smaller "
+            "data.batch or fewer ranks."
+        )
+    return PeerError(f"rank {failure.local_rank} ended with exit code {failure.exitcode}.")

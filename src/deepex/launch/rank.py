@@ -1,0 +1,77 @@
+"""One rank from start to end: fabric, threads, loop."""
+
+import os
+from collections.abc import Callable
+
+import torch
+from torch.utils import deterministic
+
+from deepex.config import to_toml
+from deepex.errors import ConfigError
+from deepex.fabric import Fabric, SoloFabric, TorchFabric
+from deepex.launch.detect import Launched
+from deepex.record.folder import RunFolder
+from deepex.record.progress import Listener, Silent, Verbosity, build_listener
+from deepex.train.loop import Loop
+from deepex.train.recipe import Recipe
+from deepex.world import World
+
+
+def run_rank(
+    recipe: Recipe, launched: Launched | None, open_folder: Callable[[Fabric], RunFolder], verbosity: Verbosity
+) -> RunFolder:
+    """Train as one rank of a world, or alone; `open_folder` makes or finds the run directory once ranks can talk."""
+    if launched is None:
+        return _train(recipe, SoloFabric(World()), open_folder, verbosity)
+    fabric = TorchFabric(
+        launched.world,
+        address=launched.address,
+        agent_store=launched.agent_store,
+        timeout_seconds=recipe.world.timeout_seconds,
+    )
+    try:
+        return _train(recipe, fabric, open_folder, verbosity)
+    finally:
+        fabric.close()
+
+
+def _train(
+    recipe: Recipe, fabric: Fabric, open_folder: Callable[[Fabric], RunFolder], verbosity: Verbosity
+) -> RunFolder:
+    _compare_recipes(recipe, fabric)
+    threads = share_cores(fabric)
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # a property that torch hides; it costs time
+    folder = open_folder(fabric)
+    places = fabric.gather({"rank": fabric.world.rank, "host": fabric.world.host, "threads": threads})
+    listener: Listener = Silent()
+    if fabric.world.is_first:
+        record = folder.read_json("record.json")
+        launcher = fabric.world.launcher
+        folder.write_json("record.json", {**record, "launcher": launcher, "fabric": fabric.name, "places": places})
+        listener = build_listener(verbosity, recipe.stop.epochs, str(recipe.target))
+    try:
+        Loop(recipe, fabric, folder, listener).run()
+    finally:
+        listener.close()
+    return folder
+
+
+def share_cores(fabric: Fabric) -> int:
+    """Threads for this rank: each core that it may use, divided among the ranks of this host that may use it too."""
+    mine = os.sched_getaffinity(0)
+    peers = fabric.gather((fabric.world.host, mine))
+    here = [cores for host, cores in peers if host == fabric.world.host]
+    return max(1, round(sum(1 / sum(core in cores for cores in here) for core in mine)))
+
+
+def _compare_recipes(recipe: Recipe, fabric: Fabric) -> None:
+    texts = fabric.gather(to_toml(recipe).splitlines())
+    for rank, lines in enumerate(texts):
+        if lines != texts[0]:
+            other = sorted(set(lines) ^ set(texts[0]))
+            raise ConfigError(
+                f"rank {rank} runs another recipe than rank 0; they differ in: {'; '.join(other)}. "
+                "Start all ranks with the same command."
+            )

@@ -1,0 +1,96 @@
+"""Starting and resuming runs: the same call alone, with local ranks, or inside a world that a launcher made."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from deepex.config import to_tree
+from deepex.data import Plan
+from deepex.errors import RunFolderError, UsageError
+from deepex.fabric import Fabric
+from deepex.launch.detect import Launched, detect
+from deepex.launch.local import start_local_ranks
+from deepex.launch.rank import run_rank
+from deepex.launch.recipes import read_recipe, write_recipe
+from deepex.record.folder import RunFolder, new_run_name
+from deepex.record.progress import Verbosity
+from deepex.record.provenance import gather_provenance
+from deepex.train import checkpoint
+from deepex.train.recipe import Recipe
+from deepex.world import World
+
+RUNS = Path("runs")
+
+
+def is_first_rank() -> bool:
+    """Whether this process speaks for its run: any that was started by hand, and rank 0 under a launcher."""
+    launched = detect(os.environ)
+    return launched is None or launched.world.is_first
+
+
+def start(recipe: Recipe, out: Path | None, verbosity: Verbosity) -> RunFolder:
+    """Run a recipe into a new directory: `out`, or a fresh name under runs/."""
+    launched = detect(os.environ)
+    if launched is not None:
+        recipe = _fit_world(recipe, launched)
+    data_sha256 = check(recipe)
+    path = out or RUNS / new_run_name(recipe.task.name, recipe.sync, recipe.world.ranks)
+    if launched is None and recipe.world.ranks > 1:
+        folder = _create(path, recipe, data_sha256)
+        start_local_ranks(folder, recipe.world.ranks, verbosity)
+        return folder
+
+    def agree_on_folder(fabric: Fabric) -> RunFolder:
+        """Rank 0 makes the directory; all ranks learn its name, or why there is none."""
+        outcome: RunFolder | RunFolderError | None = None
+        if fabric.world.is_first:
+            try:
+                outcome = _create(path, recipe, data_sha256)
+            except RunFolderError as error:
+                outcome = error
+        first = fabric.gather(outcome)[0]
+        if isinstance(first, RunFolder):
+            return first
+        raise first or AssertionError("rank 0 has no outcome")
+
+    return run_rank(recipe, launched, agree_on_folder, verbosity)
+
+
+def resume(path: Path, verbosity: Verbosity) -> RunFolder:
+    """Go on with a run that stopped early, from its checkpoint."""
+    folder = RunFolder.open(path)
+    if (path / "summary.json").exists():
+        raise RunFolderError(f"{path} is complete; there is nothing to go on with. See it with: deepex report {path}")
+    if checkpoint.latest(folder) is None:
+        raise RunFolderError(f"{path} has no checkpoint. Start it again with: deepex run {folder.recipe}")
+    recipe, launched = read_recipe(folder.recipe), detect(os.environ)
+    if launched is None and recipe.world.ranks > 1:
+        start_local_ranks(folder, recipe.world.ranks, verbosity)
+        return folder
+    return run_rank(recipe, launched, lambda _: folder, verbosity)
+
+
+def check(recipe: Recipe) -> str:
+    """Find what would fail later: data that can't be opened, more ranks than samples. Returns the data's hash."""
+    splits = recipe.task.data()
+    Plan.for_rank(recipe.data, len(splits.train), recipe.seed, World(size=recipe.world.ranks))
+    return splits.content_sha256
+
+
+def _fit_world(recipe: Recipe, launched: Launched) -> Recipe:
+    """The recipe with the launcher's number of ranks; one that asks for another number is refused."""
+    size = launched.world.size
+    if recipe.world.ranks not in (1, size):
+        raise UsageError(
+            f"--ranks {recipe.world.ranks}, but {launched.world.launcher} started {size}. Leave --ranks out there."
+        )
+    return replace(recipe, world=replace(recipe.world, ranks=size))
+
+
+def _create(path: Path, recipe: Recipe, data_sha256: str) -> RunFolder:
+    """A new run directory with all that is known before the first step."""
+    folder = RunFolder.create(path)
+    write_recipe(folder, recipe)
+    record = {**gather_provenance(), "seed": recipe.seed, "data_sha256": data_sha256, "recipe": to_tree(recipe)}
+    folder.write_json("record.json", record)
+    return folder

@@ -1,0 +1,1 @@
+"""Plain networks, one a file. They know tensors, and nothing of ranks, data or training."""

@@ -1,0 +1,1 @@
+"""What a run leaves behind: phases, provenance, progress, the run directory. It changes nothing in the training."""

@@ -1,0 +1,109 @@
+"""Progress for people: a live bar on a terminal, plain lines elsewhere, silence on request. Only rank 0 speaks."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+Verbosity = Literal["bar", "lines", "quiet"]
+
+
+class Listener(Protocol):
+    """What the loop tells while it runs."""
+
+    def say(self, text: str) -> None:
+        """One line for people."""
+
+    def step(self, epoch: int, step: int, steps: int, seconds: float) -> None:
+        """A step of an epoch is done; `seconds` since training began."""
+
+    def epoch(self, row: Mapping[str, Any]) -> None:
+        """An epoch is done and evaluated; `row` is its line of metrics.jsonl."""
+
+    def close(self) -> None:
+        """Nothing more will come."""
+
+
+class Silent:
+    """Says nothing: other ranks, and --quiet."""
+
+    def say(self, text: str) -> None:
+        return None
+
+    def step(self, epoch: int, step: int, steps: int, seconds: float) -> None:
+        return None
+
+    def epoch(self, row: Mapping[str, Any]) -> None:
+        return None
+
+    def close(self) -> None:
+        return None
+
+
+class Lines(Silent):
+    """A plain line an epoch, for logs."""
+
+    def __init__(self, epochs: int, target: str) -> None:
+        self.epochs, self.target = epochs, target
+
+    def say(self, text: str) -> None:
+        print(text, flush=True)
+
+    def epoch(self, row: Mapping[str, Any]) -> None:
+        print(describe_epoch(row, self.epochs, self.target), flush=True)
+
+
+class Bar(Silent):
+    """A live bar over the steps still possible, with the last epoch's figures."""
+
+    def __init__(self, epochs: int, target: str) -> None:
+        self.epochs, self.target = epochs, target
+        self.console = Console(file=sys.stdout)
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[left]}"))
+        self.progress = Progress(*columns, TimeElapsedColumn(), console=self.console)
+        self.bar = self.progress.add_task("epoch 1", total=None, left="")
+        self.progress.start()
+        self._figures = ""
+        self._last_drawn = 0.0
+
+    def say(self, text: str) -> None:
+        self.progress.console.print(text, highlight=False)
+
+    def step(self, epoch: int, step: int, steps: int, seconds: float) -> None:
+        if seconds - self._last_drawn < 0.1 and step + 1 < steps:
+            return
+        self._last_drawn = seconds
+        done, total = epoch * steps + step + 1, self.epochs * steps
+        left = f"at most {_minutes(seconds / done * (total - done))} left"
+        text = f"epoch {epoch + 1}/{self.epochs}{self._figures}"
+        self.progress.update(self.bar, completed=done, total=total, description=text, left=left)
+
+    def epoch(self, row: Mapping[str, Any]) -> None:
+        self._figures = (
+            f"  loss {row['loss']:.4g}  {row['metric']} {row['value']:.4f} (target {self.target})"
+            f"  {row['samples_per_second']:,.0f} samples/s"
+        )
+
+    def close(self) -> None:
+        self.progress.stop()
+
+
+def build_listener(verbosity: Verbosity, epochs: int, target: str) -> Listener:
+    """The listener for a verbosity; `target` is its text, such as '< 0.14'."""
+    if verbosity == "bar":
+        return Bar(epochs, target)
+    return Lines(epochs, target) if verbosity == "lines" else Silent()
+
+
+def describe_epoch(row: Mapping[str, Any], epochs: int, target: str) -> str:
+    """One epoch as a line of text."""
+    return (
+        f"epoch {row['epoch']:>3}/{epochs}  loss {row['loss']:<8.4g}  {row['metric']} {row['value']:.4f} "
+        f"(target {target})  {row['samples_per_second']:>7,.0f} samples/s  {row['seconds']:6.1f} s"
+    )
+
+
+def _minutes(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"

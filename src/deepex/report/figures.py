@@ -1,0 +1,235 @@
+"""The interactive figures as plotly's own data: curves, phases, point clouds. They know no HTML and no files."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
+from deepex.report.material import Material, RankTime, Row
+from deepex.report.sentences import say_share
+from deepex.train.task import PointCloud
+
+Figure = dict[str, Any]
+
+INK, FAINT, GRID, ACCENT, GOAL = "#1c2733", "#52606d", "#e4e8ee", "#1f5fbf", "#b42318"
+# Computing in blues, waiting in warm colours, so that what keeps a run from scaling stands out.
+PHASE_COLOURS = {
+    "input": "#e8a33d",
+    "forward": "#9cc5ec",
+    "backward": "#4a8fd0",
+    "update": "#1f4e8c",
+    "sync": "#c8446a",
+    "evaluate": "#8b96a3",
+    "checkpoint": "#b9a27c",
+}
+PATTERNS = {"evaluate": "/", "checkpoint": "x"}
+PART_COLOURS = ("#6b7785", "#b07a1e", "#2f8f6b", "#8a5bb5")
+MAX_BARS = 96
+# What a row of metrics.jsonl holds besides the loss and its parts.
+NOT_LOSSES = {
+    "epoch", "seconds", "metric", "value", "learning_rate", "batch", "steps", "samples", "samples_per_second",
+    "step_wall_seconds", "phase_seconds",
+}  # fmt: skip
+
+
+def loss_colours(rows: Sequence[Row]) -> dict[str, str]:
+    """The loss and the parts it is made of, each with its colour."""
+    parts = [name for name in rows[0] if name not in NOT_LOSSES and name != "loss"]
+    return {"loss": ACCENT, **{name: PART_COLOURS[index % len(PART_COLOURS)] for index, name in enumerate(parts)}}
+
+
+def loss_curve(rows: Sequence[Row], against: str) -> Figure:
+    """The loss and its parts, against `epoch` or `seconds`."""
+    traces = [
+        _line(rows, against, name, name, colour, 2.5 if name == "loss" else 1.5)
+        for name, colour in loss_colours(rows).items()
+    ]
+    y_axis = {"title": {"text": "loss (training)"}, "rangemode": "tozero"}
+    return {"data": traces, "layout": _layout(_time_axis(rows, against), y_axis)}
+
+
+def metric_curve(material: Material, against: str) -> Figure:
+    """The metric against `epoch` or `seconds`, with the target as a dashed line."""
+    rows, target = material.rows, material.recipe.target
+    values = [row["value"] for row in rows] + [target.threshold]
+    margin = 0.14 * (max(values) - min(values)) or 0.1
+    goal = {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "target",
+        "x": [0, rows[-1][against]],
+        "y": [target.threshold] * 2,
+        "line": {"color": GOAL, "width": 1.5, "dash": "dash"},
+        "hoverinfo": "skip",
+    }
+    label = {
+        "text": f"target {target}",
+        "x": rows[-1][against],
+        "y": target.threshold,
+        "xanchor": "right",
+        # A falling metric comes from above, a rising one from below: the label stands on the other side.
+        "yshift": -10 if target.direction == "min" else 10,
+        "showarrow": False,
+        "font": {"color": GOAL, "size": 12},
+    }
+    y_range = [min(values) - margin, max(values) + margin]
+    layout = _layout(_time_axis(rows, against), {"title": {"text": f"{material.metric} (held-out)"}, "range": y_range})
+    layout["annotations"] = [label]
+    return {"data": [_line(rows, against, "value", material.metric, ACCENT, 2.5), goal], "layout": layout}
+
+
+def phase_bars(ranks: Sequence[RankTime]) -> Figure:
+    """A stacked bar a rank for the step, and beside it, hatched, what lies between steps; one scale for both."""
+    shown = choose_ranks(ranks)
+    step = max(max(r.wall_seconds, sum(r.phase_seconds[p] for p in STEP_PHASES)) for r in shown)
+    beside = max(sum(r.phase_seconds[p] for p in BESIDE_PHASES) for r in shown)
+    share = min(max(beside / (step + beside), 0.24), 0.5) if step + beside else 0.24
+    gap = 0.02
+    # Where a panel is wider than its bars need, its range grows: a second is equally long in both.
+    longest = 1.03 * max(step / (1 - share), beside / share)
+    pitch = 46 if len(shown) <= 4 else 26 if len(shown) <= 16 else 13
+    names = [f"rank {r.rank}" for r in shown]
+    traces = [_bar(shown, names, phase, "x") for phase in STEP_PHASES]
+    traces += [_bar(shown, names, phase, "x2") for phase in BESIDE_PHASES]
+    step_axis = {"title": {"text": "in steps (s)"}, "range": [0, longest * (1 - share)]}
+    every = max(1, len(shown) // 16)
+    rank_axis = {"autorange": "reversed", "showgrid": False, "tickvals": names[::every], "automargin": True}
+    layout = _layout(step_axis | {"domain": [0, 1 - share - gap]}, rank_axis)
+    layout["xaxis2"] = _axis(
+        {"title": {"text": "beside (s)"}, "range": [0, longest * share], "domain": [1 - share + gap, 1], "nticks": 3}
+    )
+    layout |= {"barmode": "stack", "bargap": 0.28 if pitch > 20 else 0.15, "hovermode": "closest"}
+    layout |= {"height": 62 + max(pitch * len(shown), 60)}
+    return {"data": traces, "layout": layout}
+
+
+def choose_ranks(ranks: Sequence[RankTime]) -> list[RankTime]:
+    """All ranks, or, of very many, some from the quickest to the slowest, in the order of ranks."""
+    if len(ranks) <= MAX_BARS:
+        return list(ranks)
+    by_wall = sorted(ranks, key=lambda rank: rank.wall_seconds)
+    places = np.linspace(0, len(ranks) - 1, MAX_BARS).round().astype(int)
+    return sorted((by_wall[place] for place in places), key=lambda rank: rank.rank)
+
+
+def point_cloud(cloud: PointCloud) -> tuple[Figure, list[dict[str, Any]]]:
+    """A scatter that can be turned, and what changes in it with each colouring."""
+    columns = np.asarray(cloud.points, dtype=np.float32).T
+    colourings = [
+        {
+            "name": name,
+            "colour": [float(f"{value:.4g}") for value in values],
+            "title": f"{name}: {np.min(values):.3g} to {np.max(values):.3g}",
+            "hover": f"{name}: %{{marker.color:.3g}}<extra></extra>",
+        }
+        for name, values in cloud.colours.items()
+    ]
+    bar = {"orientation": "h", "thickness": 12, "len": 0.9, "y": 0, "yanchor": "top", "outlinewidth": 0}
+    marker: dict[str, Any] = {
+        "size": 3 if len(cloud.points) < 1500 else 2,
+        "color": ACCENT,
+        "opacity": 0.9,
+        "line": {"width": 0},
+    }
+    trace: Figure = {"type": "scatter3d", "mode": "markers", **dict(zip("xyz", columns, strict=True)), "marker": marker}
+    if colourings:
+        first = colourings[0]
+        title = {"text": first["title"], "side": "top"}
+        marker |= {
+            "color": first["colour"],
+            "colorscale": "Viridis",
+            "showscale": True,
+            "colorbar": bar | {"title": title},
+        }
+        trace["hovertemplate"] = first["hover"]
+    axes = {
+        f"{letter}axis": {
+            "title": {"text": name},
+            "gridcolor": GRID,
+            "zerolinecolor": "#c3cad3",
+            "showbackground": False,
+        }
+        for letter, name in zip("xyz", cloud.axes, strict=True)
+    }
+    layout = _layout({}, {})
+    layout |= {"scene": {**axes, "aspectmode": "cube", "dragmode": "orbit"}, "height": 560}
+    layout |= {"margin": {"l": 0, "r": 0, "t": 0, "b": 60}}
+    return {"data": [trace], "layout": layout}, colourings
+
+
+def _line(rows: Sequence[Row], against: str, key: str, name: str, colour: str, width: float) -> Figure:
+    return {
+        "type": "scatter",
+        "mode": "lines+markers" if len(rows) <= 30 else "lines",
+        "name": name,
+        "x": [row[against] for row in rows],
+        "y": [row[key] for row in rows],
+        "line": {"color": colour, "width": width},
+        "marker": {"size": 5},
+        "hovertemplate": "%{y:.4g}",
+    }
+
+
+def _bar(ranks: Sequence[RankTime], names: list[str], phase: str, axis: str) -> Figure:
+    seconds = [rank.phase_seconds[phase] for rank in ranks]
+    shares = [value / (rank.wall_seconds or 1.0) for value, rank in zip(seconds, ranks, strict=True)]
+    of_what = "of the step wall time" if phase in STEP_PHASES else "as much as the step wall time, beside it"
+    marker: dict[str, Any] = {"color": PHASE_COLOURS[phase], "line": {"width": 0}}
+    if phase in PATTERNS:
+        marker["pattern"] = {
+            "shape": PATTERNS[phase],
+            "size": 6,
+            "fgcolor": "#ffffff",
+            "solidity": 0.3,
+            "fillmode": "overlay",
+        }
+    labels = [f"{phase} {say_share(share)}" if share >= 0.1 and len(ranks) <= 4 else "" for share in shares]
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": phase,
+        "x": seconds,
+        "y": names,
+        "xaxis": axis,
+        "marker": marker,
+        "text": labels if axis == "x" else [""] * len(ranks),
+        "textposition": "inside",
+        "insidetextanchor": "middle",
+        "insidetextfont": {"size": 12},
+        "textangle": 0,
+        "customdata": [[rank.host, say_share(share)] for rank, share in zip(ranks, shares, strict=True)],
+        "hovertemplate": f"<b>{phase}</b>, %{{y}} on %{{customdata[0]}}<br>%{{x:.3f}} s, %{{customdata[1]}} {of_what}"
+        "<extra></extra>",
+    }
+
+
+def _time_axis(rows: Sequence[Row], against: str) -> dict[str, Any]:
+    last = rows[-1][against]
+    axis: dict[str, Any] = {"range": [0, 1.04 * last]}
+    if against == "seconds":
+        return axis | {"title": {"text": "time (s)"}}
+    return axis | {"title": {"text": "epochs"}} | ({"dtick": 1} if last <= 10 else {"nticks": 8})
+
+
+def _layout(x_axis: dict[str, Any], y_axis: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "template": "none",
+        "font": {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 13, "color": INK},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "margin": {"l": 58, "r": 14, "t": 12, "b": 46},
+        "height": 270,
+        "hovermode": "x unified",
+        "modebar": {"bgcolor": "rgba(255,255,255,0.85)", "color": "#7b8794", "activecolor": ACCENT},
+        "hoverlabel": {"bgcolor": "#ffffff", "bordercolor": "#c3cad3", "font": {"color": INK}},
+        "showlegend": False,
+        "xaxis": _axis(x_axis),
+        "yaxis": _axis(y_axis),
+    }
+
+
+def _axis(settings: dict[str, Any]) -> dict[str, Any]:
+    title = {**settings.get("title", {}), "font": {"size": 13, "color": FAINT}}
+    look = {"gridcolor": GRID, "zeroline": False, "linecolor": "#c3cad3", "tickfont": {"size": 12, "color": FAINT}}
+    return {**look, **settings, "title": title}

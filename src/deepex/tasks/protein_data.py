@@ -1,0 +1,148 @@
+"""Making the protein's data set: plan trajectories, simulate those that are missing, measure them, pack them."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, wait
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deepex.data.pack import Column, PackedSource, write
+from deepex.errors import DataError
+from deepex.science import protein
+from deepex.science.protein import Trajectory
+from deepex.tasks.protein import packaged_file
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What to make: where, from which folded structure (none: only built starts), how much, with how many cores."""
+
+    out: Path
+    structure: Path | None = None
+    frames: int = 1000
+    seed: int = 0
+    jobs: int = 1
+
+    def __post_init__(self) -> None:
+        if self.frames < 1 or self.jobs < 1:
+            raise DataError(f"--frames {self.frames} --jobs {self.jobs}. Allowed: whole numbers from 1.")
+        if self.out.exists():
+            raise DataError(f"{self.out} exists already. Choose another --out, or delete it.")
+        if self.structure is not None and not self.structure.is_file():
+            raise DataError(f"there is no structure {self.structure}. Give a .pdb file, or leave --structure out.")
+
+
+def make(order: Order, tell: Callable[[int, int], None]) -> str:
+    """Make the data set and return the hash of its content; `tell(done, total)` is called as frames come in.
+
+    Finished parts stay beside the file, in `OUT.parts`, until it is complete: the same order goes on from there.
+    """
+    parts = order.out.with_name(order.out.name + ".parts")
+    trajectories = protein.plan(folded=order.structure is not None, frames=order.frames, seed=order.seed)
+    _claim(parts, order, trajectories)
+    _simulate(parts, order, trajectories, tell)
+    reference = _folded_trace(parts, trajectories)
+    measured = [protein.measure(parts / t.name, reference) for t in trajectories]
+    counts = [len(frames.rmsd) for frames in measured]
+    temperatures = [t.temperature_kelvin for t in trajectories]
+    columns = {
+        "contact_map": Column(
+            values=np.concatenate([m.contact_map for m in measured]), description="C-alpha atoms within 8 angstrom"
+        ),
+        "temperature": Column(values=np.repeat(np.asarray(temperatures, dtype=np.float32), counts), unit="K"),
+        "radius_of_gyration": Column(
+            values=np.concatenate([m.radius_of_gyration for m in measured]), unit="angstrom", description="all atoms"
+        ),
+        "rmsd": Column(
+            values=np.concatenate([m.rmsd for m in measured]),
+            unit="angstrom",
+            description="C-alpha atoms, to the folded structure, after superposition",
+        ),
+        "native_fraction": Column(
+            values=np.concatenate([m.native_fraction for m in measured]),
+            description="share of the folded structure's contacts between residues 3 or more apart",
+        ),
+        "trajectory": Column(
+            values=np.repeat(np.arange(len(trajectories), dtype=np.int32), counts),
+            description="index into the trajectories attribute",
+        ),
+    }
+    content = write(order.out, columns, _provenance(order, trajectories, reference))
+    for folder in [*(parts / t.name for t in trajectories), parts]:
+        for file in folder.iterdir():
+            file.unlink()
+        folder.rmdir()
+    return content
+
+
+def _claim(parts: Path, order: Order, trajectories: list[Trajectory]) -> None:
+    """Make the folder of parts, or check that it belongs to the same order."""
+    plan = json.dumps({"structure": _sha256(order.structure), "plan": [asdict(t) for t in trajectories]}, indent=1)
+    written = parts / "plan.json"
+    try:
+        parts.mkdir(parents=True, exist_ok=True)
+        if not written.exists():
+            written.write_text(plan)
+    except OSError as error:
+        raise DataError(f"{parts} can't be written: {error.strerror}. Choose another --out.") from error
+    if written.read_text() != plan:
+        raise DataError(
+            f"{parts} holds the parts of a data set with other settings. Repeat those to go on with it, delete it, "
+            "or choose another --out."
+        )
+
+
+def _simulate(parts: Path, order: Order, trajectories: list[Trajectory], tell: Callable[[int, int], None]) -> None:
+    """Run what is missing, one core a trajectory."""
+    total = sum(t.frames for t in trajectories)
+
+    def count() -> int:
+        done = (len(protein.finished_parts(parts / t.name)) * protein.FRAMES_PER_PART for t in trajectories)
+        return min(total, sum(done))
+
+    with ProcessPoolExecutor(order.jobs, mp_context=get_context("spawn")) as pool:
+        running = {
+            pool.submit(protein.simulate, t, parts / t.name, protein.SEQUENCE, order.structure) for t in trajectories
+        }
+        try:
+            while running:
+                done, running = wait(running, timeout=1.0)
+                for future in done:
+                    future.result()
+                tell(count(), total)
+        except BaseException:
+            pool.shutdown(cancel_futures=True, wait=False)
+            raise
+
+
+def _folded_trace(parts: Path, trajectories: list[Trajectory]) -> NDArray[np.float32]:
+    """What frames are measured against: the first folded start at its energy minimum, or the packaged data set's."""
+    folded = [t for t in trajectories if t.start == "folded"]
+    if folded:
+        return protein.folded_trace(parts / folded[0].name / "start.pdb")
+    return np.asarray(PackedSource(packaged_file()).attributes["folded_trace"], dtype=np.float32)
+
+
+def _provenance(order: Order, trajectories: list[Trajectory], reference: NDArray[np.float32]) -> dict[str, Any]:
+    return {
+        "title": "C-alpha contact maps of the designed protein BBA (FSD-EY) from implicit-solvent molecular dynamics",
+        "sequence": protein.SEQUENCE,
+        "contact_angstrom": protein.CONTACT_ANGSTROM,
+        "force_field": "ff14SB, OBC2 implicit solvent, 1.6 nm cut-off, hydrogen mass 2 u",
+        "timestep_picoseconds": protein.TIMESTEP_PICOSECONDS,
+        "trajectories": [asdict(t) for t in trajectories],
+        "structure": {"file": order.structure.name, "sha256": _sha256(order.structure)} if order.structure else None,
+        "folded_trace": [[round(float(x), 3) for x in row] for row in reference],
+        "versions": {name: metadata.version(name) for name in ("deepex", "openmm", "MDAnalysis", "PeptideBuilder")},
+    }
+
+
+def _sha256(path: Path | None) -> str | None:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path else None

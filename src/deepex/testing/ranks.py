@@ -1,0 +1,39 @@
+"""Several ranks for a test: real processes that talk by a real fabric, and a function that each of them runs."""
+
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import TypeVar, cast
+
+import cloudpickle
+import torch
+from torch._C._distributed_c10d import TCPStore  # torch.distributed leaves it out of its types
+
+from deepex.fabric import Fabric, TorchFabric
+from deepex.world import World
+
+V = TypeVar("V")
+
+
+def on_ranks(num_ranks: int, function: Callable[[Fabric], V], *, timeout_seconds: float = 60.0) -> list[V]:
+    """What `function` returns on each of `num_ranks` ranks, in rank order.
+
+    >>> on_ranks(2, lambda fabric: fabric.world.rank)  # doctest: +SKIP
+    [0, 1]
+    """
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    address = f"127.0.0.1:{store.port}"
+    body = cloudpickle.dumps(function)
+    with ProcessPoolExecutor(num_ranks, mp_context=get_context("spawn")) as pool:
+        futures = [pool.submit(_rank, rank, num_ranks, address, body, timeout_seconds) for rank in range(num_ranks)]
+        return [cast(V, future.result(timeout=2 * timeout_seconds)) for future in futures]
+
+
+def _rank(rank: int, size: int, address: str, body: bytes, timeout_seconds: float) -> object:
+    torch.set_num_threads(1)
+    world = World(rank=rank, size=size, local_rank=rank, local_size=size, launcher="test")
+    fabric = TorchFabric(world, address=address, agent_store=True, timeout_seconds=timeout_seconds)
+    try:
+        return cloudpickle.loads(body)(fabric)
+    finally:
+        fabric.close()

@@ -1,0 +1,145 @@
+"""The training loop, top to bottom: set up, epochs of steps, evaluation, the record, the stop."""
+
+import math
+from time import perf_counter
+
+import torch
+
+from deepex import sync as strategies
+from deepex.data import Feed, Plan
+from deepex.errors import Interrupted, TrainingError
+from deepex.fabric import Fabric
+from deepex.optim import build_optimiser
+from deepex.record.folder import RunFolder
+from deepex.record.phases import Clock
+from deepex.record.progress import Listener
+from deepex.replica import Replica
+from deepex.train import checkpoint
+from deepex.train.checkpoint import Position
+from deepex.train.evaluate import evaluate
+from deepex.train.recipe import Recipe
+from deepex.train.step import Step
+from deepex.train.stop import StopRequest
+from deepex.train.summary import epoch_row, mean_step_seconds, summarise
+from deepex.train.task import Loss
+from deepex.train.yardstick import measure_yardstick
+
+
+class Loop:
+    """One rank's run of a recipe. All ranks build one and call `run`."""
+
+    def __init__(self, recipe: Recipe, fabric: Fabric, folder: RunFolder, listener: Listener) -> None:
+        self.recipe, self.fabric, self.folder, self.listener = recipe, fabric, folder, listener
+        self.task, self.world, self.clock = recipe.task, fabric.world, Clock()
+        self.splits = self.task.data()
+        plan = Plan.for_rank(recipe.data, len(self.splits.train), recipe.seed, self.world)
+        self.steps = plan.steps_per_epoch
+        self.feed = Feed(self.splits.train, plan, self.world.torch_device)
+        torch.manual_seed(recipe.seed)  # every rank begins with the same weights
+        self.replica = Replica(self.task.model().to(self.world.torch_device))
+        self.optimiser = build_optimiser(recipe.optimiser, self.replica)
+        self.sync = strategies.parse(recipe.sync)
+        self.step = Step(self.task, self.replica, self.optimiser, self.sync, self.clock)
+        self.stop = StopRequest(fabric)
+        self.position = Position()
+        self.phase_log = f"phases/{self.world.file_stem}.jsonl"
+        self.started = 0.0
+
+    def run(self) -> None:
+        """Train until the target or the last epoch; afterwards the directory holds the whole record."""
+        yardstick = measure_yardstick(self.task, self.replica, self.feed.batch(0, 0))
+        self.sync.prepare(self.replica, self.fabric)
+        torch.manual_seed(self.recipe.seed + 1 + self.world.rank)  # from here on each rank draws noise of its own
+        self.resume()
+        self.started = perf_counter() - self.position.seconds
+        with self.stop.listening():
+            while self.position.epoch < self.recipe.stop.epochs and self.position.epochs_to_target is None:
+                self.train_epoch()
+                self.close_epoch()
+        self.stop.close()
+        self.save()
+        yardsticks = self.fabric.gather(yardstick)
+        if self.world.is_first:
+            outcome = summarise(self.recipe, self.fabric, self.folder, self.position, yardsticks)
+            self.folder.write_json("summary.json", {**outcome, "weights_sha256": self.replica.weights_sha256()})
+
+    def train_epoch(self) -> None:
+        """The steps of an epoch, from wherever it stands to its end."""
+        here = self.position
+        self.replica.model.train()
+        while here.step < self.steps:
+            number = here.epoch * self.steps + here.step
+            with self.clock.step:
+                with self.clock.input:
+                    batch = self.feed.batch(here.epoch, here.step)
+                loss = self.step(batch, number)
+                here.step += 1
+                if here.step == self.steps:
+                    with self.clock.sync:
+                        self.sync.drain()
+            self.add_loss(loss, number)
+            self.listener.step(here.epoch, here.step, self.steps, self.seconds())
+            if self.stop.due(number) and self.stop.agreed():
+                self.leave()
+
+    def close_epoch(self) -> None:
+        """Evaluate, write the epoch's lines, look at the target, keep a checkpoint."""
+        here = self.position
+        with self.clock.evaluate:
+            value = evaluate(self.task, self.replica.model, self.splits.validation, self.fabric)
+        losses = {name: total / self.steps for name, total in here.loss_sums.items()}
+        ranks = self.fabric.gather({"losses": losses, "seconds": self.seconds(), **self.clock.take()})
+        here.epoch, here.step, here.loss_sums = here.epoch + 1, 0, {}
+        here.seconds = max(rank["seconds"] for rank in ranks)
+        row = epoch_row(self.recipe, here, ranks, value)
+        self.folder.append_line(self.phase_log, {"epoch": here.epoch, **ranks[self.world.rank]})
+        if self.world.is_first:
+            self.folder.append_line("metrics.jsonl", row)
+        self.listener.epoch(row)
+        self.stop.pace(mean_step_seconds(ranks))
+        if self.recipe.target.reached(value):
+            here.epochs_to_target, here.seconds_to_target = here.epoch, here.seconds
+        elif here.epoch % self.recipe.checkpoint_epochs == 0:
+            self.save()
+
+    def add_loss(self, loss: Loss, number: int) -> None:
+        """Add a step's loss to the epoch's sums; one that is not a number ends the run."""
+        for name, tensor in {"loss": loss.total, **loss.parts}.items():
+            value = float(tensor.detach())
+            if not math.isfinite(value):
+                kept = checkpoint.latest(self.folder)
+                raise TrainingError(
+                    f"{self.world}: the {name} is {value} in step {number} (epoch {self.position.epoch + 1}). "
+                    f"The last good checkpoint is {kept or 'none'}. Try a smaller optimiser.learning_rate than "
+                    f"{self.recipe.optimiser.learning_rate:g}, and look for such values in the data."
+                )
+            self.position.loss_sums[name] = self.position.loss_sums.get(name, 0.0) + value
+
+    def resume(self) -> None:
+        """Go on from the directory's checkpoint, if there is one."""
+        path = checkpoint.latest(self.folder)
+        if path is not None:
+            state = checkpoint.load(path, self.world)
+            self.position = checkpoint.restore(state, self.replica, self.optimiser)
+            self.folder.keep_lines(self.phase_log, self.position.epoch)
+            if self.world.is_first:
+                self.folder.keep_lines("metrics.jsonl", self.position.epoch)
+            self.listener.say(f"going on from epoch {self.position.epoch + 1}, step {self.position.step}")
+
+    def save(self) -> None:
+        with self.clock.checkpoint:
+            checkpoint.save(self.folder, self.fabric, self.replica, self.optimiser, self.position)
+
+    def leave(self) -> None:
+        """Stop early, where all ranks agreed to, with everything that is needed to go on."""
+        self.stop.close()
+        self.position.seconds = self.seconds()
+        self.save()
+        raise Interrupted(
+            f"stopped in epoch {self.position.epoch + 1} after step {self.position.step} of {self.steps}; "
+            f"a checkpoint is written. Go on with: deepex resume {self.folder.path}"
+        )
+
+    def seconds(self) -> float:
+        """Seconds of training so far, earlier parts of a resumed run included."""
+        return perf_counter() - self.started

@@ -1,0 +1,66 @@
+"""Recipe: one complete run as a value, from TOML and back."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from deepex.data import PlanConfig
+from deepex.errors import ConfigError
+from deepex.optim import OptimiserConfig
+from deepex.sync import parse
+from deepex.train.task import Target, Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopConfig:
+    """When to stop: after `epochs`, or as soon as the metric passes `target` (none: the task's own target)."""
+
+    epochs: int = 50
+    target: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1:
+            raise ConfigError(f"stop.epochs = {self.epochs}. Allowed: whole numbers from 1.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldConfig:
+    """How many ranks, and how long one waits for another before it gives up."""
+
+    ranks: int = 1
+    timeout_seconds: float = 300.0
+
+    def __post_init__(self) -> None:
+        if self.ranks < 1:
+            raise ConfigError(f"world.ranks = {self.ranks}. Allowed: whole numbers from 1, as in --ranks 2.")
+        if self.timeout_seconds <= 0:
+            raise ConfigError(f"world.timeout_seconds = {self.timeout_seconds}. Allowed: numbers above 0.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A run as a value. `checkpoint_epochs` is how many epochs lie between two checkpoints."""
+
+    task: Task
+    data: PlanConfig = field(default_factory=PlanConfig)
+    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    stop: StopConfig = field(default_factory=StopConfig)
+    world: WorldConfig = field(default_factory=WorldConfig)
+    sync: str = "allreduce"
+    precision: Literal["fp32"] = "fp32"
+    seed: int = 0
+    checkpoint_epochs: int = 10
+
+    def __post_init__(self) -> None:
+        parse(self.sync)  # raises on a strategy that does not exist
+        if self.seed < 0:
+            raise ConfigError(f"seed = {self.seed}. Allowed: whole numbers from 0.")
+        if self.checkpoint_epochs < 1:
+            raise ConfigError(f"checkpoint_epochs = {self.checkpoint_epochs}. Allowed: whole numbers from 1.")
+
+    @property
+    def target(self) -> Target:
+        """The target of this run: the task's, at the recipe's own threshold if it sets one."""
+        own = self.task.target
+        if self.stop.target is None:
+            return own
+        return Target(metric=own.metric, threshold=self.stop.target, direction=own.direction)

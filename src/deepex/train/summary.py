@@ -1,0 +1,74 @@
+"""The outcome of epochs and runs as plain values: rows of metrics.jsonl, and summary.json."""
+
+from statistics import fmean
+from typing import Any
+
+from deepex.fabric import Fabric
+from deepex.record.folder import RunFolder
+from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
+from deepex.train.checkpoint import Position
+from deepex.train.recipe import Recipe
+from deepex.train.yardstick import Yardstick
+
+
+def epoch_row(recipe: Recipe, position: Position, ranks: list[dict[str, Any]], value: float) -> dict[str, Any]:
+    """A line of metrics.jsonl; losses and phases are means over ranks, the wall time that of the slowest."""
+    steps, wall = ranks[0]["steps"], max(rank["step_wall_seconds"] for rank in ranks)
+    samples = steps * recipe.data.batch * len(ranks)
+    return {
+        "epoch": position.epoch,
+        "seconds": position.seconds,
+        **{name: fmean(rank["losses"][name] for rank in ranks) for name in ranks[0]["losses"]},
+        "metric": recipe.target.metric,
+        "value": value,
+        "learning_rate": recipe.optimiser.learning_rate,
+        "batch": recipe.data.batch * len(ranks),
+        "steps": steps,
+        "samples": samples,
+        "samples_per_second": samples / wall,
+        "step_wall_seconds": fmean(rank["step_wall_seconds"] for rank in ranks),
+        "phase_seconds": _mean_phases(ranks),
+    }
+
+
+def mean_step_seconds(ranks: list[dict[str, Any]]) -> float:
+    """Wall seconds of a step, the mean over ranks."""
+    return fmean(rank["step_wall_seconds"] / max(rank["steps"], 1) for rank in ranks)
+
+
+def summarise(
+    recipe: Recipe, fabric: Fabric, folder: RunFolder, position: Position, yardsticks: list[Yardstick]
+) -> dict[str, Any]:
+    """The outcome of a run, for programs, from its own record."""
+    rows = folder.read_lines("metrics.jsonl")
+    wall = sum(row["step_wall_seconds"] for row in rows)
+    steps = sum(row["steps"] for row in rows)
+    rates = [yardstick.flops_per_step * steps / wall for yardstick in yardsticks]
+    shares = [rate / yardstick.gemm_flops_per_second for rate, yardstick in zip(rates, yardsticks, strict=True)]
+    return {
+        "task": recipe.task.name,
+        "ranks": len(yardsticks),
+        "sync": recipe.sync,
+        "precision": recipe.precision,
+        "fabric": fabric.name,
+        "metric": recipe.target.metric,
+        "value": rows[-1]["value"],
+        "target": recipe.target.threshold,
+        "target_reached": position.epochs_to_target is not None,
+        "epochs": position.epoch,
+        "epochs_to_target": position.epochs_to_target,
+        "seconds": position.seconds,
+        "seconds_to_target": position.seconds_to_target,
+        "samples_per_second": sum(row["samples"] for row in rows)
+        / sum(row["samples"] / row["samples_per_second"] for row in rows),
+        "phase_seconds": {
+            name: sum(row["phase_seconds"][name] for row in rows) for name in STEP_PHASES + BESIDE_PHASES
+        },
+        "step_wall_seconds": wall,
+        "gflops_per_second": sum(rates) / 1e9,
+        "share_of_peak": fmean(shares),
+    }
+
+
+def _mean_phases(ranks: list[dict[str, Any]]) -> dict[str, float]:
+    return {name: fmean(rank["phase_seconds"][name] for rank in ranks) for name in STEP_PHASES + BESIDE_PHASES}

@@ -1,0 +1,130 @@
+"""Task: one science problem as a value. Data, model, loss, metric, target; it knows no ranks."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from deepex.data import Splits
+from deepex.sample import Batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """The quality at which a task counts as solved.
+
+    >>> str(Target(metric="rmse", threshold=0.14)), Target(metric="rmse", threshold=0.14).reached(0.13)
+    ('< 0.14', True)
+    """
+
+    metric: str
+    threshold: float
+    direction: Literal["min", "max"] = "min"
+
+    def reached(self, value: float) -> bool:
+        return value < self.threshold if self.direction == "min" else value > self.threshold
+
+    def __str__(self) -> str:
+        return f"{'<' if self.direction == 'min' else '>'} {self.threshold:g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """What backward starts from, the mean over the batch, and the parts it is made of, for the record."""
+
+    total: Tensor
+    parts: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tally:
+    """A metric as sums, so that batches and ranks add up: value = total / count, or its root.
+
+    >>> Tally.merge([Tally(total=3.0, count=2), Tally(total=5.0, count=2)]).value
+    2.0
+    """
+
+    total: float
+    count: float
+    root: bool = False
+
+    @classmethod
+    def merge(cls, tallies: Iterable["Tally"]) -> "Tally":
+        """The sum of tallies, correctly rounded, so that it does not depend on who counted what."""
+        parts = list(tallies)
+        return cls(
+            total=math.fsum(tally.total for tally in parts),
+            count=math.fsum(tally.count for tally in parts),
+            root=parts[0].root,
+        )
+
+    @property
+    def value(self) -> float:
+        mean = self.total / self.count
+        return math.sqrt(mean) if self.root else mean
+
+
+class Task(Protocol):
+    """One science problem. Implementations are frozen dataclasses; their fields are the `[task]` of a recipe."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def target(self) -> Target: ...
+
+    def data(self) -> Splits:
+        """Where samples come from; opened in each rank."""
+
+    def model(self) -> nn.Module:
+        """A new model with fresh weights."""
+
+    def loss(self, model: nn.Module, batch: Batch) -> Loss:
+        """The loss of a batch."""
+
+    def evaluate(self, model: nn.Module, batch: Batch) -> Tally:
+        """The metric of a batch, as sums."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImagePairs:
+    """Images and what the model made of them, side by side; N x H x W each, values 0 to 1."""
+
+    title: str
+    caption: str
+    names: tuple[str, str]
+    left: NDArray[np.float32]
+    right: NDArray[np.float32]
+    labels: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointCloud:
+    """Points in three dimensions (N x 3), and quantities (N each) to colour them by, names with units."""
+
+    title: str
+    caption: str
+    axes: tuple[str, str, str]
+    points: NDArray[np.float32]
+    colours: Mapping[str, NDArray[np.float32]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Illustration:
+    """What a trained model shows: figures by name for programs, a sentence about them, pictures for the page."""
+
+    findings: Mapping[str, float]
+    sentence: str
+    pictures: list[ImagePairs | PointCloud]
+
+
+@runtime_checkable
+class Illustrated(Protocol):
+    """A task with pictures of its own."""
+
+    def illustrate(self, model: nn.Module, train: Batch, validation: Batch) -> Illustration:
+        """Pictures and figures from samples of both splits."""

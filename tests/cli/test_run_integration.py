@@ -1,0 +1,78 @@
+"""Runs of several ranks as a user meets them: every strategy learns, repeats, stops and goes on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ..conftest import Command
+
+
+@pytest.mark.parametrize(("ranks", "sync"), [("2", "local:epoch"), ("2", "allreduce"), ("1", "allreduce")])
+def test_protein_reaches_its_target(deepex: Command, tmp_path: Path, ranks: str, sync: str) -> None:
+    done = deepex("run", "protein", "--ranks", ranks, "--sync", sync, "--out", "run")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["target_reached"]
+    assert summary["value"] < summary["target"]
+    step = [summary["phase_seconds"][name] for name in ("input", "forward", "backward", "update", "sync")]
+    assert abs(sum(step) / summary["step_wall_seconds"] - 1) < 0.02
+    assert summary["findings"]["native_fraction_r2"] > 0.6
+    assert len(list((tmp_path / "run" / "phases").iterdir())) == int(ranks)
+
+
+@pytest.mark.parametrize("sync", ["local:epoch", "allreduce"])
+def test_two_runs_of_two_ranks_are_equal_also_when_one_is_stopped_and_resumed(
+    deepex: Command, tmp_path: Path, sync: str
+) -> None:
+    words = ["run", "protein", "--ranks", "2", "--sync", sync, "--until", "0", "stop.epochs=3"]
+    whole = deepex(*words, "--out", "whole")
+    assert whole.returncode == 0, whole.stderr
+    command = [sys.executable, "-m", "deepex", *words, "--out", "parts"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        assert run.stderr is not None
+        assert "epoch   1/3" in run.stdout.readline()
+        run.send_signal(signal.SIGINT)
+        assert run.wait(timeout=100) == 75
+        said = run.stderr.read()
+    assert "deepex resume parts" in said
+    assert "Traceback" not in said
+    assert not (tmp_path / "parts" / "summary.json").exists()
+    resumed = deepex("resume", "parts")
+    assert resumed.returncode == 0, resumed.stderr
+    hashes = [json.loads((tmp_path / run / "summary.json").read_text())["weights_sha256"] for run in ("whole", "parts")]
+    assert hashes[0] == hashes[1]
+
+
+def test_a_killed_rank_ends_the_run_with_its_name(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "deepex", "run", "protein", "--ranks", "2", "--until", "0", "--out", "run"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        assert run.stderr is not None
+        run.stdout.readline()
+        found = subprocess.run(["pgrep", "-P", str(run.pid)], capture_output=True, text=True, check=True, timeout=20)
+        ranks = {int(pid): Path(f"/proc/{pid}/environ").read_text() for pid in found.stdout.split()}
+        os.kill(next(pid for pid, environment in ranks.items() if "\0RANK=1\0" in environment), signal.SIGKILL)
+        assert run.wait(timeout=100) == 1
+        said = run.stderr.read()
+    assert "rank 1 was killed by SIGKILL" in said
+    assert "Traceback" not in said
+
+
+def test_a_mistake_in_a_user_s_own_model_is_shown_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "import deepex as dx, torch\n"
+        "from torch import nn\n"
+        "task = dx.ArrayTask(network=lambda: nn.Linear(3, 1), arrays={'x': torch.zeros(500, 2)}, threshold=0.0,\n"
+        "    objective=lambda model, batch: model(batch['x']).mean())\n"
+        "dx.run(task, ranks=2, out='run')\n"
+    )
+    done = subprocess.run([sys.executable, "own.py"], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 1
+    assert "failed in the task's own code" in done.stderr
+    assert "mat1 and mat2 shapes cannot be multiplied" in done.stderr

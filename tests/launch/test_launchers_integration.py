@@ -1,0 +1,64 @@
+"""The same command finds its rank under each launcher. They are all real."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RANK = [sys.executable, "-m", "deepex", "run", "protein", "--until", "0", "--out", "run", "stop.epochs=1"]
+BIN = Path(sys.executable).parent
+
+
+def launch(command: list[str], folder: Path, variables: dict[str, str] | None = None) -> dict[str, object]:
+    """Run a launcher's command in a folder, and return the summary and the record of the run that it made."""
+    environment = {**os.environ, **(variables or {})}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "page: run/report.html"
+    assert done.stdout.count("epoch   1/1") == 1  # only rank 0 speaks
+    summary = json.loads((folder / "run" / "summary.json").read_text())
+    record = json.loads((folder / "run" / "record.json").read_text())
+    return {**summary, "launcher": record["launcher"], "places": record["places"]}
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    return launch([*RANK, "--ranks", "2"], tmp_path_factory.mktemp("local"))
+
+
+def test_local_ranks_share_the_cores(local: dict[str, object]) -> None:
+    cores = len(os.sched_getaffinity(0))
+    places = local["places"]
+    assert isinstance(places, list)
+    assert [place["threads"] for place in places] == [max(1, cores // 2)] * 2
+    assert local["ranks"] == 2
+
+
+def test_torchrun(local: dict[str, object], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *RANK[1:]]
+    found = launch(command, tmp_path)
+    assert (found["launcher"], found["ranks"]) == ("torchrun", 2)
+    assert found["weights_sha256"] == local["weights_sha256"]
+
+
+def test_mpirun(local: dict[str, object], tmp_path: Path) -> None:
+    found = launch([str(BIN / "mpirun"), "-n", "2", *RANK], tmp_path)
+    assert (found["launcher"], found["ranks"]) == ("mpi", 2)
+    assert found["weights_sha256"] == local["weights_sha256"]
+
+
+def test_srun(local: dict[str, object], tmp_path: Path, slurm: dict[str, str]) -> None:
+    found = launch(["srun", "-n", "2", *RANK], tmp_path, slurm)
+    assert (found["launcher"], found["ranks"]) == ("slurm", 2)
+    assert found["weights_sha256"] == local["weights_sha256"]
+
+
+def test_a_number_of_ranks_that_contradicts_the_launcher_is_refused(tmp_path: Path) -> None:
+    command = [str(BIN / "mpirun"), "-n", "2", *RANK, "--ranks", "3"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 2
+    assert "--ranks 3, but mpi started 2" in done.stderr
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,18 @@
+import deepex
+
+
+def test_the_public_names_are_exactly_these() -> None:
+    assert deepex.__all__ == [
+        "ArrayTask",
+        "DeepexError",
+        "Loss",
+        "Recipe",
+        "Run",
+        "Tally",
+        "Target",
+        "Task",
+        "build_recipe",
+        "resume_run",
+        "run",
+    ]
+    assert all(hasattr(deepex, name) for name in deepex.__all__)

@@ -1,0 +1,131 @@
+"""Whole runs of a small real problem, in this process."""
+
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from deepex.errors import Interrupted, RunFolderError, TrainingError
+from deepex.launch.start import resume, start
+from deepex.sample import Batch
+from deepex.tasks.arrays import ArrayTask
+from deepex.train import checkpoint
+from deepex.train.recipe import Recipe, StopConfig
+
+ENDLESS = StopConfig(epochs=4, target=-1.0)  # a squared error never gets there
+
+
+def test_a_run_reaches_its_target_and_leaves_a_whole_record(line_recipe: Recipe, tmp_path: Path) -> None:
+    folder = start(line_recipe, tmp_path / "run", "quiet")
+    summary = folder.read_json("summary.json")
+    rows = folder.read_lines("metrics.jsonl")
+    assert summary["target_reached"]
+    assert summary["value"] == rows[-1]["value"] < summary["target"] < rows[0]["value"]
+    assert summary["epochs"] == summary["epochs_to_target"] == len(rows)
+    assert 0 < summary["seconds_to_target"] <= summary["seconds"]
+    assert 0 < summary["share_of_peak"] < 1
+    assert len(folder.read_lines("phases/rank00000.jsonl")) == len(rows)
+    record = folder.read_json("record.json")
+    assert len(record["data_sha256"]) == 64
+    assert record["places"] == [{"rank": 0, "host": record["hardware"]["host"], "threads": torch.get_num_threads()}]
+    assert record["versions"]["torch"].startswith("2.")
+    assert {"commit", "clean"} <= set(record["code"])
+
+
+def test_the_same_recipe_gives_the_same_bits(line_recipe: Recipe, tmp_path: Path) -> None:
+    hashes = [start(line_recipe, tmp_path / name, "quiet").read_json("summary.json")["weights_sha256"] for name in "ab"]
+    other = start(replace(line_recipe, seed=1), tmp_path / "c", "quiet").read_json("summary.json")["weights_sha256"]
+    assert hashes[0] == hashes[1] != other
+
+
+def interrupted_at(call: int, task: ArrayTask) -> ArrayTask:
+    """The task, with a real SIGINT in its `call`-th step."""
+    calls = 0
+
+    def objective(model: nn.Module, batch: Batch) -> Tensor:
+        nonlocal calls
+        calls += model.training
+        if calls == call:
+            os.kill(os.getpid(), signal.SIGINT)
+        return task.objective(model, batch)
+
+    return replace(task, objective=objective)
+
+
+@pytest.mark.parametrize("sync", ["allreduce", "local:3"])
+def test_a_run_stopped_by_a_signal_goes_on_bit_for_bit(line: ArrayTask, tmp_path: Path, sync: str) -> None:
+    recipe = Recipe(task=line, stop=ENDLESS, sync=sync)
+    whole = start(recipe, tmp_path / "whole", "quiet")
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(Interrupted, match="deepex resume") as stopped:
+        start(replace(recipe, task=interrupted_at(12, line)), tmp_path / "parts", "quiet")
+    assert stopped.value.exit_code == 75
+    assert signal.getsignal(signal.SIGINT) is before
+    assert not (tmp_path / "parts" / "summary.json").exists()
+    parts = resume(tmp_path / "parts", "quiet")
+    first, second = whole.read_json("summary.json"), parts.read_json("summary.json")
+    assert first["weights_sha256"] == second["weights_sha256"]
+    assert [row["loss"] for row in whole.read_lines("metrics.jsonl")] == [
+        row["loss"] for row in parts.read_lines("metrics.jsonl")
+    ]
+    with pytest.raises(RunFolderError, match="is complete"):
+        resume(tmp_path / "parts", "quiet")
+
+
+def test_a_run_that_dies_between_checkpoints_repeats_only_what_was_lost(line: ArrayTask, tmp_path: Path) -> None:
+    recipe = Recipe(task=line, stop=ENDLESS, checkpoint_epochs=2)
+    whole = start(recipe, tmp_path / "whole", "quiet")
+    calls = 0
+
+    def dies_once(model: nn.Module, batch: Batch) -> Tensor:
+        nonlocal calls
+        calls += model.training
+        if calls == 27:  # seven steps an epoch and one to count operations: in the fourth epoch
+            raise MemoryError
+        return line.objective(model, batch)
+
+    with pytest.raises(MemoryError):
+        start(replace(recipe, task=replace(line, objective=dies_once)), tmp_path / "parts", "quiet")
+    assert len((tmp_path / "parts" / "metrics.jsonl").read_text().splitlines()) == 3
+    parts = resume(tmp_path / "parts", "quiet")
+    assert [row["epoch"] for row in parts.read_lines("metrics.jsonl")] == [1, 2, 3, 4]
+    assert whole.read_json("summary.json")["weights_sha256"] == parts.read_json("summary.json")["weights_sha256"]
+
+
+def test_a_loss_that_is_not_a_number_names_step_rank_and_checkpoint(line: ArrayTask, tmp_path: Path) -> None:
+    recipe = Recipe(task=line, stop=ENDLESS)
+    explosive = replace(recipe, optimiser=replace(recipe.optimiser, name="sgd", learning_rate=1e30))
+    with pytest.raises(TrainingError) as raised:
+        start(explosive, tmp_path / "run", "quiet")
+    assert raised.value.exit_code == 1
+    assert "rank 0 of 1" in str(raised.value)
+    assert "in step" in str(raised.value)
+    assert "checkpoint is none" in str(raised.value)
+    assert "smaller optimiser.learning_rate than 1e+30" in str(raised.value)
+
+
+def test_a_damaged_checkpoint_is_named_with_both_hashes(line: ArrayTask, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        start(Recipe(task=interrupted_at(5, line), stop=ENDLESS), tmp_path / "run", "quiet")
+    file = next((tmp_path / "run" / "checkpoints").glob("*/rank00000.pt"))
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    manifest = json.loads((file.parent / "manifest.json").read_text())
+    with pytest.raises(RunFolderError) as raised:
+        resume(tmp_path / "run", "quiet")
+    assert manifest["sha256"][0] in str(raised.value)
+    assert "rank00000.pt is damaged" in str(raised.value)
+
+
+def test_a_half_written_checkpoint_is_not_seen(line_recipe: Recipe, tmp_path: Path) -> None:
+    folder = start(line_recipe, tmp_path / "run", "quiet")
+    good = checkpoint.latest(folder)
+    (folder.checkpoints / "epoch99999_step000000.partial").mkdir()
+    (folder.checkpoints / "epoch99999_step000000.partial" / "manifest.json").write_text("{}")
+    assert checkpoint.latest(folder) == good
