@@ -1,7 +1,7 @@
 """deepex trains scientific deep-learning models natively on supercomputers and says where the time goes.
 
->>> import deepex as dx
->>> run = dx.run("protein", ranks=2, sync="local:epoch")  # doctest: +SKIP
+import deepex as dx
+run = dx.run("protein", ranks=2, sync="local:epoch")
 """
 
 from importlib import metadata

@@ -85,8 +85,7 @@ def run(
         verbosity: `lines`, `bar` or `quiet`.
         changes: `size`, `ranks`, `sync`, `seed`, `until`, and `settings={"data.batch": 32}` for any other key.
 
-    >>> run("protein", ranks=2, sync="local:epoch").summary["target_reached"]  # doctest: +SKIP
-    True
+    Example: `run("protein", ranks=2, sync="local:epoch").summary["target_reached"]`
     """
     recipe = build_recipe(what, **changes)
     return _finish(start(recipe, None if out is None else Path(out), verbosity))

@@ -54,7 +54,9 @@ def merge(config: C, tree: Mapping[str, Any], prefix: str = "") -> C:
         current = getattr(config, key)
         if dataclasses.is_dataclass(current):
             if not isinstance(value, Mapping):
-                raise ConfigError(f"'{prefix + key}' is a table, not a value. Set one of its keys: {_keys(current)}.")
+                raise ConfigError(
+                    f"'{prefix + key}' is a table, not a value. Set one of its keys: {', '.join(_keys(current))}."
+                )
             changes[key] = merge(current, value, f"{prefix}{key}.")
         else:
             changes[key] = _checked(value, hints[key], prefix + key)
@@ -64,7 +66,9 @@ def merge(config: C, tree: Mapping[str, Any], prefix: str = "") -> C:
 def override(config: C, assignments: Sequence[str]) -> C:
     """A copy of `config` with dotted `key=value` texts applied.
 
-    >>> override(recipe, ["optimiser.learning_rate=0.002", "data.batch=32"])  # doctest: +SKIP
+    >>> from deepex.optim import OptimiserConfig
+    >>> override(OptimiserConfig(), ["learning_rate=0.5", "name=sgd"]).learning_rate
+    0.5
     """
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
@@ -79,8 +83,10 @@ def override(config: C, assignments: Sequence[str]) -> C:
             owner = getattr(owner, name)
             if not dataclasses.is_dataclass(owner):
                 raise ConfigError(f"'{path}' is a single value and has no '{leaf}'. Write {path}=VALUE.")
+        is_value = leaf in _keys(owner) and not dataclasses.is_dataclass(getattr(owner, leaf))
         hint = typing.get_type_hints(type(owner)).get(leaf)
-        tree: dict[str, Any] = {leaf: text if hint is None else _from_text(text, hint, key)}
+        # What is not a value's key goes on as text: `merge` says what is wrong with it.
+        tree: dict[str, Any] = {leaf: _from_text(text, hint, key) if is_value else text}
         for name in reversed(parents):
             tree = {name: tree}
         config = merge(config, tree)

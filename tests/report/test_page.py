@@ -1,120 +1,255 @@
-"""The page of a run, in a real browser."""
+"""The page of a run, opened from disk in a real browser: what a reader would notice."""
 
-from collections.abc import Iterator
+import json
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from selenium import webdriver
+from selenium.webdriver import ActionChains, Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
-from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
+from deepex.data.pack import Column, write
 from deepex.launch.start import start
 from deepex.record.folder import RunFolder
+from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
 from deepex.report import write_report
-from deepex.tasks.protein import recipe
-from deepex.train.recipe import StopConfig
+from deepex.tasks.arrays import ArrayTask
+from deepex.tasks.protein import Protein, recipe
+from deepex.train.recipe import Recipe, StopConfig
 
+RESIDUES = 28
 FLAGS = (
     "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --use-angle=swiftshader --enable-unsafe-swiftshader"
+    "--disable-component-update --disable-sync --use-angle=swiftshader --enable-unsafe-swiftshader "
+    "--hide-scrollbars --window-size=1200,900"
 )
-CAMERA = "return JSON.stringify(document.querySelector('[id^=points]')._fullLayout.scene._scene.getCamera().eye)"
-COLOURS = "return document.querySelector('[id^=points]').data[0].marker.color.slice(0, 5)"
+ALL_DRAWN = """
+    const figures = [...document.querySelectorAll(".figure")];
+    return figures.length > 0 && figures.every(
+        figure => figure.querySelector(figure.id.startsWith("points") ? ".gl-container canvas" : ".trace path")
+    );
+"""
+
+
+def write_data_set(path: Path, frames_each: int = 60, num_trajectories: int = 4) -> None:
+    """Contact maps of random chains, more or less drawn together; the last trajectory is held back."""
+    generator = np.random.default_rng(0)
+    count = frames_each * num_trajectories
+    native_fraction = generator.uniform(0, 1, count).astype(np.float32)
+    steps = generator.normal(0, 1, (count, RESIDUES, 3)) * (4 - 3 * native_fraction[:, None, None])
+    places = np.cumsum(steps, axis=1)
+    distances = np.linalg.norm(places[:, :, None] - places[:, None], axis=-1)
+    size = np.sqrt(np.square(places - places.mean(1, keepdims=True)).sum(2).mean(1)).astype(np.float32)
+    temperatures = np.repeat(np.linspace(300, 390, num_trajectories, dtype=np.float32), frames_each)
+    columns = {
+        "contact_map": Column(values=distances < 8),
+        "temperature": Column(values=temperatures, unit="K"),
+        "radius_of_gyration": Column(values=size, unit="angstrom"),
+        "rmsd": Column(values=size / 2, unit="angstrom"),
+        "native_fraction": Column(values=native_fraction),
+        "trajectory": Column(values=np.repeat(np.arange(num_trajectories, dtype=np.int32), frames_each)),
+    }
+    write(path, columns, {"trajectories": [{"validation": i == num_trajectories - 1} for i in range(num_trajectories)]})
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """A real run of two epochs, with its page."""
-    short = replace(recipe(), stop=StopConfig(epochs=2, target=0.19))
-    made = start(short, tmp_path_factory.mktemp("runs") / "run", "quiet")
-    write_report(made)
-    return made
+def finished(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run of two epochs with its page."""
+    place = tmp_path_factory.mktemp("report")
+    write_data_set(place / "chains.h5")
+    chosen = replace(recipe(), task=Protein(file=str(place / "chains.h5")), stop=StopConfig(epochs=2, target=0.01))
+    folder = start(chosen, place / "run", "quiet")
+    write_report(folder)
+    return folder
 
 
 @pytest.fixture
-def browser(tmp_path: Path) -> Iterator[webdriver.Chrome]:
-    options = webdriver.ChromeOptions()
-    for flag in [*FLAGS.split(), f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1200,2400"]:
+def copied(finished: RunFolder, tmp_path: Path) -> RunFolder:
+    """The run again, to change."""
+    return RunFolder.open(Path(shutil.copytree(finished.path, tmp_path / "copy")))
+
+
+@pytest.fixture(scope="module")
+def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+    options = ChromeOptions()
+    for flag in FLAGS.split():
         options.add_argument(flag)
-    options.binary_location = "/usr/bin/chromium"
+    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('profile')}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    with webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver")) as driver:
-        driver.set_page_load_timeout(60)
-        yield driver
+    driver = Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+    yield driver
+    driver.quit()
 
 
-def open_page(browser: webdriver.Chrome, folder: RunFolder) -> None:
-    """Open the page and wait until every figure is drawn."""
-    browser.get(folder.page.resolve().as_uri())
-    WebDriverWait(browser, 60).until(
-        lambda page: page.execute_script(
-            "const f = [...document.querySelectorAll('.figure')];"
-            "return f.length > 0 && f.every(e => e.querySelector('svg.main-svg, canvas'));"
-        )
-    )
+@pytest.fixture
+def opened(chrome: Chrome) -> Callable[[RunFolder], Chrome]:
+    """Open a run's page and wait until all figures stand."""
+
+    def open_page(folder: RunFolder) -> Chrome:
+        chrome.get(folder.page.resolve().as_uri())
+        WebDriverWait(chrome, 60).until(lambda driver: driver.execute_script(ALL_DRAWN))
+        return chrome
+
+    return open_page
 
 
-def test_a_reader_finds_the_outcome_the_phases_and_the_pictures(browser: webdriver.Chrome, folder: RunFolder) -> None:
-    open_page(browser, folder)
-    text = browser.find_element(By.TAG_NAME, "body").text
-    summary = folder.read_json("summary.json")
-    assert "reached its target" in text
-    assert f"{summary['value']:.4f}" in text
-    assert "target < 0.19" in text
-    for heading in ("Loss and metric", "Where the time went", "Contact maps", "The latent space", "The record"):
-        assert heading in text
-    assert summary["weights_sha256"] in text
-    assert len(browser.find_elements(By.CSS_SELECTOR, ".pair img")) == 12
-    bars = browser.execute_script("return document.getElementById('phases').data.map(bar => [bar.name, bar.x.length])")
-    names = ["input", "forward", "backward", "update", "sync", "evaluate", "checkpoint"]
-    assert bars == [[name, 1] for name in names]
+def read_text(driver: Chrome) -> str:
+    return driver.find_element(By.TAG_NAME, "main").text.replace("\u00a0", " ")
 
 
-def test_the_page_asks_for_nothing_from_outside_and_has_no_errors(browser: webdriver.Chrome, folder: RunFolder) -> None:
-    open_page(browser, folder)
-    fetched = browser.execute_script("return performance.getEntriesByType('resource').map(r => r.name)")
-    assert [name for name in fetched if not name.startswith(("data:", "blob:"))] == []
-    severe = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+def count_bars(driver: Chrome) -> dict[str, int]:
+    """Bars drawn in the figure of phases, by phase."""
+    found: dict[str, int] = driver.execute_script("""
+        const figure = document.getElementById("phases"), count = {};
+        for (const trace of figure.querySelectorAll(".barlayer .trace")) {
+            const name = trace.__data__[0].trace.name;
+            count[name] = trace.querySelectorAll(".point path").length;
+        }
+        return count;
+    """)
+    return found
+
+
+def test_page_draws_every_figure_without_errors(finished: RunFolder, opened: Callable[[RunFolder], Chrome]) -> None:
+    driver = opened(finished)
+    names = {figure.get_attribute("id") for figure in driver.find_elements(By.CLASS_NAME, "figure")}
+    assert {"loss-epoch", "loss-seconds", "metric-epoch", "metric-seconds", "phases"} < names
+    assert any(name and name.startswith("points") for name in names)
+    severe = [entry for entry in driver.get_log("browser") if entry["level"] == "SEVERE"]
     assert severe == []
 
 
-def test_the_latent_space_can_be_turned_and_coloured(browser: webdriver.Chrome, folder: RunFolder) -> None:
-    open_page(browser, folder)
-    cloud = browser.find_element(By.CSS_SELECTOR, "[id^=points]")
-    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", cloud)
-    before = browser.execute_script(CAMERA)
-    ActionChains(browser).move_to_element(cloud).click_and_hold().move_by_offset(150, 60).release().perform()
-    WebDriverWait(browser, 30).until(lambda page: page.execute_script(CAMERA) != before)
-    first = browser.execute_script(COLOURS)
-    buttons = browser.find_elements(By.CSS_SELECTOR, ".choices button")
-    assert len(buttons) == 4
-    seen = [first]
-    for button in buttons[1:]:
-        browser.execute_script("arguments[0].click()", button)
-        WebDriverWait(browser, 30).until(lambda page: page.execute_script(COLOURS) != seen[-1])
-        seen.append(browser.execute_script(COLOURS))
-        assert button.get_attribute("aria-pressed") == "true"
-    assert len({str(colours) for colours in seen}) == 4
+def test_page_asks_for_nothing_from_the_network(finished: RunFolder, opened: Callable[[RunFolder], Chrome]) -> None:
+    driver = opened(finished)
+    messages = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
+    asked = [m["params"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    urls = [a["request"]["url"] for a in asked if a["documentURL"] == driver.current_url]
+    assert driver.current_url in urls
+    assert [url for url in urls if url != driver.current_url and not url.startswith(("data:", "blob:"))] == []
+    outside = driver.execute_script("""
+        return [...document.querySelectorAll("[src], [href]")]
+            .map(element => element.getAttribute("src") || element.getAttribute("href"))
+            .filter(address => !address.startsWith("data:") && !address.startsWith("#"));
+    """)
+    assert outside == []
 
 
-def test_a_narrow_screen_shows_it_all(browser: webdriver.Chrome, folder: RunFolder) -> None:
-    browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
-    )
-    open_page(browser, folder)
-    widths = browser.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
-    assert widths[0] <= widths[1]
+def test_text_tells_outcome_time_and_findings(finished: RunFolder, opened: Callable[[RunFolder], Chrome]) -> None:
+    text, summary = read_text(opened(finished)), finished.read_json("summary.json")
+    assert "did not reach its target" in text
+    assert "target < 0.01" in text
+    assert f"rmse {summary['value']:.4f}" in text
+    assert f"{summary['samples_per_second']:,.0f} samples/s" in text
+    assert "of the variance of the fraction of native contacts" in text
+    assert finished.read_json("record.json")["data_sha256"] in text
+    assert np.isfinite(summary["findings"]["native_fraction_r2"])
 
 
-def test_an_unfinished_run_has_a_page_too(folder: RunFolder, tmp_path: Path) -> None:
-    unfinished = RunFolder.create(tmp_path / "unfinished")
-    for name in ("recipe.toml", "record.json", "metrics.jsonl", "phases/rank00000.jsonl"):
-        unfinished.write_text(name, (folder.path / name).read_text())
-    text = write_report(unfinished).read_text()
+def test_target_is_a_dashed_line(finished: RunFolder, opened: Callable[[RunFolder], Chrome]) -> None:
+    driver = opened(finished)
+    for name in ("metric-epoch", "metric-seconds"):
+        dashed = driver.find_elements(By.CSS_SELECTOR, f"#{name} .scatterlayer path.js-line[style*='stroke-dasharray']")
+        assert len(dashed) == 1
+
+
+def test_phases_have_a_bar_a_rank(finished: RunFolder, opened: Callable[[RunFolder], Chrome]) -> None:
+    assert count_bars(opened(finished)) == dict.fromkeys(STEP_PHASES + BESIDE_PHASES, 1)
+
+
+def test_phases_stay_readable_for_64_ranks(copied: RunFolder, opened: Callable[[RunFolder], Chrome]) -> None:
+    log = (copied.path / "phases/rank00000.jsonl").read_text()
+    for rank in range(64):
+        (copied.path / f"phases/rank{rank:05d}.jsonl").write_text(log)
+    write_report(copied)
+    driver = opened(copied)
+    assert count_bars(driver) == dict.fromkeys(STEP_PHASES + BESIDE_PHASES, 64)
+    bar = driver.find_element(By.CSS_SELECTOR, "#phases .point path")
+    assert bar.rect["height"] > 8
+
+
+def test_another_colouring_changes_the_latent_space(finished: RunFolder, opened: Callable[[RunFolder], Chrome]) -> None:
+    driver = opened(finished)
+    figure = driver.find_element(By.CSS_SELECTOR, "[id^=points]")
+
+    def title() -> str:
+        return figure.find_element(By.CSS_SELECTOR, "[class*=cbtitle] text").text
+
+    before, picture = title(), figure.screenshot_as_base64
+    assert "fraction of native contacts" in before
+    temperature = driver.find_element(By.XPATH, "//button[contains(., 'temperature')]")
+    temperature.click()
+    WebDriverWait(driver, 30).until(lambda _: title() == "temperature (K): 390 to 390")
+    assert temperature.get_attribute("aria-pressed") == "true"
+    WebDriverWait(driver, 30).until(lambda _: figure.screenshot_as_base64 != picture)
+
+
+def test_dragging_turns_the_latent_space(finished: RunFolder, opened: Callable[[RunFolder], Chrome]) -> None:
+    driver = opened(finished)
+    figure = driver.find_element(By.CSS_SELECTOR, "[id^=points]")
+    driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", figure)
+
+    def eye() -> Any:
+        return driver.execute_script("return arguments[0]._fullLayout.scene._scene.getCamera().eye", figure)
+
+    before = eye()
+    ActionChains(driver).move_to_element(figure).click_and_hold().move_by_offset(120, 40).release().perform()
+    WebDriverWait(driver, 30).until(lambda _: eye() != before)
+
+
+def test_narrow_screen_needs_no_sideways_scrolling(finished: RunFolder, opened: Callable[[RunFolder], Chrome]) -> None:
+    driver = opened(finished)
+    metrics = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        opened(finished)
+        assert driver.execute_script("return document.documentElement.scrollWidth") == 390
+    finally:
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_run_without_outcome_has_a_page(copied: RunFolder, opened: Callable[[RunFolder], Chrome]) -> None:
+    (copied.path / "summary.json").unlink()
+    write_report(copied)
+    text = read_text(opened(copied))
     assert "The run is not complete" in text
-    assert "no checkpoint yet" in text
-    unfinished.write_text("metrics.jsonl", "")
-    assert "its first epoch has not ended" in write_report(unfinished).read_text()
+    assert "2 of 2" in text
+    assert not (copied.path / "summary.json").exists()
+
+
+def test_run_without_an_epoch_has_a_page(copied: RunFolder) -> None:
+    for name in ("summary.json", "metrics.jsonl", "phases/rank00000.jsonl"):
+        (copied.path / name).unlink()
+    shutil.rmtree(copied.checkpoints)
+    page = write_report(copied).read_text()
+    assert "its first epoch has not ended" in page
+    assert "recipe.toml" in page
+
+
+def test_run_whose_data_is_gone_has_a_page_without_pictures(copied: RunFolder) -> None:
+    text = copied.recipe.read_text().replace("chains.h5", "gone.h5")
+    copied.write_text("recipe.toml", text)
+    page = write_report(copied).read_text()
+    assert "There are no pictures: there is no data file" in page
+    assert "did not reach its target" in page
+
+
+def test_task_without_pictures_tells_how_its_metric_moved(line: ArrayTask, tmp_path: Path) -> None:
+    folder = start(Recipe(task=line, stop=StopConfig(epochs=2, target=0.0)), tmp_path / "run", "quiet")
+    page = write_report(folder).read_text()
+    assert "From epoch 1 to epoch 2, loss went from" in page
+    assert "findings" not in folder.read_json("summary.json")
+
+
+def test_text_of_the_record_is_no_markup(copied: RunFolder, opened: Callable[[RunFolder], Chrome]) -> None:
+    mischief = "run </script><img id='mischief'>"
+    copied.write_json("record.json", {**copied.read_json("record.json"), "command": mischief})
+    write_report(copied)
+    driver = opened(copied)
+    assert mischief in read_text(driver)
+    assert driver.find_elements(By.ID, "mischief") == []

@@ -43,14 +43,15 @@ def test_the_same_recipe_gives_the_same_bits(line_recipe: Recipe, tmp_path: Path
     assert hashes[0] == hashes[1] != other
 
 
-def interrupted_at(call: int, task: ArrayTask) -> ArrayTask:
-    """The task, with a real SIGINT in its `call`-th step."""
+def interrupted_at(call: int, task: ArrayTask, marker: Path) -> ArrayTask:
+    """The task, with a real SIGINT in its `call`-th step; the marker is made then, so that it comes only once."""
     calls = 0
 
     def objective(model: nn.Module, batch: Batch) -> Tensor:
         nonlocal calls
         calls += model.training
-        if calls == call:
+        if calls == call and not marker.exists():
+            marker.touch()
             os.kill(os.getpid(), signal.SIGINT)
         return task.objective(model, batch)
 
@@ -63,7 +64,7 @@ def test_a_run_stopped_by_a_signal_goes_on_bit_for_bit(line: ArrayTask, tmp_path
     whole = start(recipe, tmp_path / "whole", "quiet")
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(Interrupted, match="deepex resume") as stopped:
-        start(replace(recipe, task=interrupted_at(12, line)), tmp_path / "parts", "quiet")
+        start(replace(recipe, task=interrupted_at(12, line, tmp_path / "marker")), tmp_path / "parts", "quiet")
     assert stopped.value.exit_code == 75
     assert signal.getsignal(signal.SIGINT) is before
     assert not (tmp_path / "parts" / "summary.json").exists()
@@ -111,7 +112,7 @@ def test_a_loss_that_is_not_a_number_names_step_rank_and_checkpoint(line: ArrayT
 
 def test_a_damaged_checkpoint_is_named_with_both_hashes(line: ArrayTask, tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
-        start(Recipe(task=interrupted_at(5, line), stop=ENDLESS), tmp_path / "run", "quiet")
+        start(Recipe(task=interrupted_at(5, line, tmp_path / "marker"), stop=ENDLESS), tmp_path / "run", "quiet")
     file = next((tmp_path / "run" / "checkpoints").glob("*/rank00000.pt"))
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1

@@ -5,7 +5,8 @@ import sys
 import typer
 
 from deepex.cli import data, report, resume, run, tasks
-from deepex.errors import DeepexError, Interrupted
+from deepex.errors import DeepexError, Interrupted, PeerError, TrainingError
+from deepex.launch.rank import leave
 from deepex.launch.start import is_first_rank
 
 app = typer.Typer(
@@ -24,14 +25,20 @@ app.add_typer(data.app, name="data")
 
 
 def main() -> None:
-    """Run the command; exit codes: 0 done, 1 failed, 2 wrong usage, 75 stopped early but resumable."""
+    """The program: run the command of this process and end with its exit code."""
+    leave(run_command(sys.argv[1:]))
+
+
+def run_command(words: list[str]) -> int:
+    """Run a command and return its exit code: 0 done, 1 failed, 2 wrong usage, 75 stopped early but resumable."""
     try:
-        app()
+        app(words)
+    except SystemExit as end:  # typer ends every command so, and wrong usage with 2
+        return end.code if isinstance(end.code, int) else 0
     except DeepexError as error:
-        if is_first_rank():
+        cause = isinstance(error, TrainingError) and not isinstance(error, PeerError)
+        if is_first_rank() or cause:  # what all ranks meet alike is told once, a rank's own trouble by that rank
             kind = "stopped" if isinstance(error, Interrupted) else "error"
             print(f"deepex: {kind}: {error}", file=sys.stderr, flush=True)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("deepex: stopped before training began. Start it again.", file=sys.stderr)
-        sys.exit(75)
+        return error.exit_code
+    return 0

@@ -64,8 +64,7 @@ def write(path: Path, columns: Mapping[str, Column], attributes: Mapping[str, An
 class PackedSource:
     """Samples of a packed file, verified on opening, yes/no fields as float32 zeros and ones.
 
-    >>> PackedSource(path).spec.fields["contact_map"].shape  # doctest: +SKIP
-    (28, 28)
+    Example: `PackedSource(Path("bba.h5")).spec.fields["contact_map"].shape` is `(28, 28)`.
     """
 
     def __init__(self, path: Path) -> None:

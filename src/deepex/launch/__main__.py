@@ -10,7 +10,7 @@ from typing import cast
 
 from deepex.errors import DeepexError
 from deepex.launch.detect import detect
-from deepex.launch.rank import run_rank
+from deepex.launch.rank import leave, run_rank
 from deepex.launch.recipes import read_recipe
 from deepex.record.folder import RunFolder
 from deepex.record.progress import Verbosity
@@ -23,14 +23,15 @@ def main() -> None:
     try:
         run_rank(read_recipe(folder.recipe), detect(os.environ), lambda _: folder, verbosity)
     except DeepexError as error:
-        _leave(type(error).__name__, str(error), "")
-        sys.exit(error.exit_code)
+        _leave_error(type(error).__name__, str(error), "")
+        leave(error.exit_code)
     except Exception as error:  # noqa: BLE001  # whatever a user's own code raises goes back to the user
-        _leave(type(error).__name__, str(error), traceback.format_exc())
-        sys.exit(1)
+        _leave_error(type(error).__name__, str(error), traceback.format_exc())
+        leave(1)
+    leave(0)
 
 
-def _leave(kind: str, text: str, trace: str) -> None:
+def _leave_error(kind: str, text: str, trace: str) -> None:
     """Write an error, with its kind, where the agent looks for it."""
     details = {"py_callstack": trace, "timestamp": str(int(time())), "kind": kind}
     message = {"message": {"message": text, "extraInfo": details}}

@@ -69,8 +69,8 @@ def _raised(failure: ProcessFailure) -> DeepexError:
         return TrainingError(f"rank {failure.local_rank} failed in the task's own code:\n{details['py_callstack']}")
     if failure.exitcode < 0:
         name = failure.signal_name()
-        return TrainingError(
-            f"rank {failure.local_rank} was killed by {name}. SIGKILL often means that memory ran out: use a smaller "
-            "data.batch or fewer ranks."
+        hint = (
+            "Memory may have run out: use a smaller data.batch or fewer ranks." if name == "SIGKILL" else "Try again."
         )
+        return TrainingError(f"rank {failure.local_rank} was killed by {name}. {hint}")
     return PeerError(f"rank {failure.local_rank} ended with exit code {failure.exitcode}.")

@@ -1,7 +1,10 @@
 """One rank from start to end: fabric, threads, loop."""
 
 import os
+import sys
 from collections.abc import Callable
+from fractions import Fraction
+from typing import NoReturn
 
 import torch
 from torch.utils import deterministic
@@ -58,12 +61,20 @@ def _train(
     return folder
 
 
+def leave(exit_code: int) -> NoReturn:
+    """End a rank's process without the interpreter's clean-up: there, Gloo's threads now and then abort it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)
+
+
 def share_cores(fabric: Fabric) -> int:
     """Threads for this rank: each core that it may use, divided among the ranks of this host that may use it too."""
     mine = os.sched_getaffinity(0)
     peers = fabric.gather((fabric.world.host, mine))
     here = [cores for host, cores in peers if host == fabric.world.host]
-    return max(1, round(sum(1 / sum(core in cores for cores in here) for core in mine)))
+    share = sum(Fraction(1, sum(core in cores for cores in here)) for core in mine)
+    return max(1, int(share))
 
 
 def _compare_recipes(recipe: Recipe, fabric: Fabric) -> None:

@@ -15,7 +15,7 @@ TASK_FILE = "task.pkl"
 
 def write_recipe(folder: RunFolder, recipe: Recipe) -> None:
     """Write recipe.toml; a task that is not in the table travels beside it, as a pickle."""
-    if recipe.task.name not in TASKS:
+    if type(recipe.task) not in {type(make().task) for make in TASKS.values()}:
         with folder.writing():
             (folder.path / TASK_FILE).write_bytes(cloudpickle.dumps(recipe.task))
     folder.write_text("recipe.toml", to_toml(recipe))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
 from deepex.report.material import Material, RankTime, Row
@@ -85,7 +86,7 @@ def phase_bars(ranks: Sequence[RankTime]) -> Figure:
     step = max(max(r.wall_seconds, sum(r.phase_seconds[p] for p in STEP_PHASES)) for r in shown)
     beside = max(sum(r.phase_seconds[p] for p in BESIDE_PHASES) for r in shown)
     share = min(max(beside / (step + beside), 0.24), 0.5) if step + beside else 0.24
-    gap = 0.02
+    usable = 0.96  # of the width; the rest is the gap between the panels
     # Where a panel is wider than its bars need, its range grows: a second is equally long in both.
     longest = 1.03 * max(step / (1 - share), beside / share)
     pitch = 46 if len(shown) <= 4 else 26 if len(shown) <= 16 else 13
@@ -95,9 +96,9 @@ def phase_bars(ranks: Sequence[RankTime]) -> Figure:
     step_axis = {"title": {"text": "in steps (s)"}, "range": [0, longest * (1 - share)]}
     every = max(1, len(shown) // 16)
     rank_axis = {"autorange": "reversed", "showgrid": False, "tickvals": names[::every], "automargin": True}
-    layout = _layout(step_axis | {"domain": [0, 1 - share - gap]}, rank_axis)
+    layout = _layout(step_axis | {"domain": [0, usable * (1 - share)]}, rank_axis)
     layout["xaxis2"] = _axis(
-        {"title": {"text": "beside (s)"}, "range": [0, longest * share], "domain": [1 - share + gap, 1], "nticks": 3}
+        {"title": {"text": "beside (s)"}, "range": [0, longest * share], "domain": [1 - usable * share, 1], "nticks": 3}
     )
     layout |= {"barmode": "stack", "bargap": 0.28 if pitch > 20 else 0.15, "hovermode": "closest"}
     layout |= {"height": 62 + max(pitch * len(shown), 60)}
@@ -116,15 +117,7 @@ def choose_ranks(ranks: Sequence[RankTime]) -> list[RankTime]:
 def point_cloud(cloud: PointCloud) -> tuple[Figure, list[dict[str, Any]]]:
     """A scatter that can be turned, and what changes in it with each colouring."""
     columns = np.asarray(cloud.points, dtype=np.float32).T
-    colourings = [
-        {
-            "name": name,
-            "colour": [float(f"{value:.4g}") for value in values],
-            "title": f"{name}: {np.min(values):.3g} to {np.max(values):.3g}",
-            "hover": f"{name}: %{{marker.color:.3g}}<extra></extra>",
-        }
-        for name, values in cloud.colours.items()
-    ]
+    colourings = [_colouring(name, values) for name, values in cloud.colours.items()]
     bar = {"orientation": "h", "thickness": 12, "len": 0.9, "y": 0, "yanchor": "top", "outlinewidth": 0}
     marker: dict[str, Any] = {
         "size": 3 if len(cloud.points) < 1500 else 2,
@@ -153,9 +146,22 @@ def point_cloud(cloud: PointCloud) -> tuple[Figure, list[dict[str, Any]]]:
         for letter, name in zip("xyz", cloud.axes, strict=True)
     }
     layout = _layout({}, {})
-    layout |= {"scene": {**axes, "aspectmode": "cube", "dragmode": "orbit"}, "height": 560}
+    camera = {"center": {"x": 0, "y": 0, "z": -0.12}}  # a little higher, clear of the colour bar
+    layout |= {"scene": {**axes, "aspectmode": "cube", "dragmode": "orbit", "camera": camera}, "height": 560}
     layout |= {"margin": {"l": 0, "r": 0, "t": 0, "b": 60}}
     return {"data": [trace], "layout": layout}, colourings
+
+
+def _colouring(name: str, values: NDArray[np.float32]) -> dict[str, Any]:
+    """What a colouring changes; a point without a value has none, since JSON knows no NaN."""
+    known = values[np.isfinite(values)]
+    span = f": {known.min():.3g} to {known.max():.3g}" if len(known) else ": no values"
+    return {
+        "name": name,
+        "colour": [float(f"{value:.4g}") if np.isfinite(value) else None for value in values],
+        "title": name + span,
+        "hover": f"{name}: %{{marker.color:.3g}}<extra></extra>",
+    }
 
 
 def _line(rows: Sequence[Row], against: str, key: str, name: str, colour: str, width: float) -> Figure:

@@ -28,9 +28,6 @@ def write_report(folder: RunFolder) -> Path:
 
     Arguments:
         folder: the directory of a run, finished or not.
-
-    >>> write_report(RunFolder.open(Path("runs/one")))  # doctest: +SKIP
-    PosixPath('runs/one/report.html')
     """
     material = read_material(folder)
     if material.summary is not None and material.illustration is not None:
@@ -68,8 +65,8 @@ def _curves(material: Material) -> str:
     }
     cells = "".join(_figure(name, figure) for name, figure in figures.items())
     caption = (
-        f"A point is an epoch. Above the loss on training samples, below {material.metric} on held-out samples with "
-        "the target as a dashed line; on the left against epochs, on the right against seconds since training began."
+        f"The loss on training samples and {material.metric} on held-out samples, each against epochs and against the "
+        "seconds since training began. A point is an epoch; the dashed line is the target."
     )
     return _section("Loss and metric", caption, f'{_legend(material)}<div class="curves">{cells}</div>')
 

@@ -112,9 +112,10 @@ def read_structure(path: Path, model: int) -> tuple[Any, Any]:
     from openmm import app
 
     try:
-        pdb = app.PDBFile(str(path))
+        with open(path) as file:
+            pdb = app.PDBFile(file)
         return pdb.topology, pdb.getPositions(frame=model % pdb.getNumFrames())
-    except (ValueError, KeyError, IndexError, OSError) as error:
+    except (AssertionError, ValueError, KeyError, IndexError, OSError) as error:  # OpenMM raises any of them
         raise DataError(
             f"{path} can't be read as a PDB structure ({error}). Give a .pdb file with one protein chain."
         ) from error
@@ -189,12 +190,15 @@ def simulate(trajectory: Trajectory, folder: Path, sequence: str, structure: Pat
             positions.append(state.getPositions(asNumpy=True).value_in_unit(unit.angstrom).astype(np.float32))
         if not np.isfinite(positions[-1]).all():
             raise DataError(f"trajectory '{trajectory.name}' blew up after frame {part_start}. Start it cooler.")
+        checkpoint = simulation.context.createCheckpoint()
         target = folder / f"part{part_start // FRAMES_PER_PART:05d}.npz"
         temporary = target.with_suffix(".tmp")
         with open(temporary, "wb") as file:
-            state_bytes = np.frombuffer(simulation.context.createCheckpoint(), dtype=np.uint8)
-            np.savez(file, positions=np.stack(positions), state=state_bytes)
+            np.savez(file, positions=np.stack(positions), state=np.frombuffer(checkpoint, dtype=np.uint8))
         os.replace(temporary, target)
+        # Every part begins with new neighbour lists, whether the simulation was interrupted there or not.
+        simulation.context.reinitialize()
+        simulation.context.loadCheckpoint(checkpoint)
 
 
 def finished_parts(folder: Path) -> list[Path]:

@@ -26,6 +26,7 @@ class ArrayTask:
         threshold: the metric at which training stops.
         validation_share: the share of samples that is held out, drawn at random but always the same.
 
+    >>> import torch
     >>> task = ArrayTask(
     ...     network=lambda: nn.Linear(2, 1),
     ...     arrays={"x": torch.zeros(100, 2), "y": torch.zeros(100, 1)},

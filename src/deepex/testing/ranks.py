@@ -1,5 +1,6 @@
 """Several ranks for a test: real processes that talk by a real fabric, and a function that each of them runs."""
 
+import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -18,11 +19,11 @@ V = TypeVar("V")
 def on_ranks(num_ranks: int, function: Callable[[Fabric], V], *, timeout_seconds: float = 60.0) -> list[V]:
     """What `function` returns on each of `num_ranks` ranks, in rank order.
 
-    >>> on_ranks(2, lambda fabric: fabric.world.rank)  # doctest: +SKIP
-    [0, 1]
+    Example: `on_ranks(2, lambda fabric: fabric.world.rank)` is `[0, 1]`.
     """
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     address = f"127.0.0.1:{store.port}"
+    cloudpickle.register_pickle_by_value(sys.modules[function.__module__])  # ranks can't import a test's module
     body = cloudpickle.dumps(function)
     with ProcessPoolExecutor(num_ranks, mp_context=get_context("spawn")) as pool:
         futures = [pool.submit(_rank, rank, num_ranks, address, body, timeout_seconds) for rank in range(num_ranks)]

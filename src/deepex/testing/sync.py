@@ -23,8 +23,7 @@ def check_sync(make: Callable[[], Sync], *, num_ranks: int = 2) -> None:
     3. In a world of one, training is what it would be without the strategy.
     4. A replica saved between two syncs and restored under a new strategy goes on bit for bit.
 
-    >>> from deepex.sync import parse
-    >>> check_sync(lambda: parse("local:3"))  # doctest: +SKIP
+    Example: `check_sync(lambda: parse("local:3"))`
     """
     alone, plain = _train(make(), _solo()).block, _train(None, _solo()).block
     assert torch.equal(alone, plain), "a world of one is not plain training"

@@ -25,7 +25,7 @@ def epoch_row(recipe: Recipe, position: Position, ranks: list[dict[str, Any]], v
         "batch": recipe.data.batch * len(ranks),
         "steps": steps,
         "samples": samples,
-        "samples_per_second": samples / wall,
+        "samples_per_second": samples / wall if wall else 0.0,  # resumed behind the last step: only evaluated
         "step_wall_seconds": fmean(rank["step_wall_seconds"] for rank in ranks),
         "phase_seconds": _mean_phases(ranks),
     }
@@ -41,6 +41,7 @@ def summarise(
 ) -> dict[str, Any]:
     """The outcome of a run, for programs, from its own record."""
     rows = folder.read_lines("metrics.jsonl")
+    timed = [row for row in rows if row["samples"]]
     wall = sum(row["step_wall_seconds"] for row in rows)
     steps = sum(row["steps"] for row in rows)
     rates = [yardstick.flops_per_step * steps / wall for yardstick in yardsticks]
@@ -59,8 +60,8 @@ def summarise(
         "epochs_to_target": position.epochs_to_target,
         "seconds": position.seconds,
         "seconds_to_target": position.seconds_to_target,
-        "samples_per_second": sum(row["samples"] for row in rows)
-        / sum(row["samples"] / row["samples_per_second"] for row in rows),
+        "samples_per_second": sum(row["samples"] for row in timed)
+        / sum(row["samples"] / row["samples_per_second"] for row in timed),
         "phase_seconds": {
             name: sum(row["phase_seconds"][name] for row in rows) for name in STEP_PHASES + BESIDE_PHASES
         },
