@@ -22,7 +22,7 @@ VARIANTS = ((1, "allreduce"), (2, "allreduce"), (2, "local:8"), (2, "local:epoch
 def main() -> None:
     """Run every variant `--repeats` times, with another seed each time."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     rows: list[dict[str, Any]] = []

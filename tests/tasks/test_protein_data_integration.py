@@ -76,6 +76,14 @@ def test_a_file_that_is_no_structure_is_named(tmp_path: Path) -> None:
         protein.read_structure(tmp_path / "a.pdb", 0)
 
 
+def test_a_structure_of_another_protein_is_refused_before_anything_is_simulated(tmp_path: Path) -> None:
+    atom = "ATOM      1  CA  GLY A   1       0.000   0.000   0.000  1.00  0.00           C\nEND\n"
+    (tmp_path / "other.pdb").write_text(atom)
+    with pytest.raises(DataError, match="has 1 residues, BBA has 28"):
+        make(Order(out=tmp_path / "a.h5", structure=tmp_path / "other.pdb"), lambda done, total: None)
+    assert [path.name for path in tmp_path.iterdir()] == ["other.pdb"]
+
+
 def _wait_for_part(folder: Path, running: subprocess.Popen[bytes]) -> None:
     """Until the first part is written."""
     while not list(folder.glob("*/part*.npz")):

@@ -44,6 +44,10 @@ def make(order: Order, tell: Callable[[int, int], None]) -> str:
 
     Finished parts stay beside the file, in `OUT.parts`, until it is complete: the same order goes on from there.
     """
+    if order.structure is not None and (found := len(protein.folded_trace(order.structure))) != len(protein.SEQUENCE):
+        raise DataError(
+            f"{order.structure} has {found} residues, BBA has {len(protein.SEQUENCE)}. Give that protein's (PDB 1FME)."
+        )
     parts = order.out.with_name(order.out.name + ".parts")
     trajectories = protein.plan(folded=order.structure is not None, frames=order.frames, seed=order.seed)
     _claim(parts, order, trajectories)
@@ -107,19 +111,18 @@ def _simulate(parts: Path, order: Order, trajectories: list[Trajectory], tell: C
         done = (len(protein.finished_parts(parts / t.name)) * protein.FRAMES_PER_PART for t in trajectories)
         return min(total, sum(done))
 
-    with ProcessPoolExecutor(order.jobs, mp_context=get_context("spawn")) as pool:
+    pool = ProcessPoolExecutor(order.jobs, mp_context=get_context("spawn"))
+    try:
         running = {
             pool.submit(protein.simulate, t, parts / t.name, protein.SEQUENCE, order.structure) for t in trajectories
         }
-        try:
-            while running:
-                done, running = wait(running, timeout=1.0)
-                for future in done:
-                    future.result()
-                tell(count(), total)
-        except BaseException:
-            pool.shutdown(cancel_futures=True, wait=False)
-            raise
+        while running:
+            done, running = wait(running, timeout=1.0)
+            for future in done:
+                future.result()
+            tell(count(), total)
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _folded_trace(parts: Path, trajectories: list[Trajectory]) -> NDArray[np.float32]:
