@@ -62,7 +62,7 @@ def _train(
 
 
 def leave(exit_code: int) -> NoReturn:
-    """End a rank's process without the interpreter's clean-up: there, Gloo's threads now and then abort it."""
+    """End a rank's process without the interpreter's clean-up, where a thread of Gloo may abort it (docs/log.md)."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(exit_code)

@@ -21,7 +21,7 @@ SHAPES = {
     "small": Shape(convolutions=((16, 2), (32, 2)), dense=128),
 }
 
-DROPOUT = 0.3  # without it, frames of unseen trajectories are rebuilt worse, by 0.004 in RMSE (docs/log.md)
+DROPOUT = 0.3  # without it, frames of unseen trajectories are rebuilt worse, by 0.001 to 0.006 in RMSE (docs/log.md)
 
 
 class CVAE(nn.Module):
