@@ -38,7 +38,7 @@ def run_command(words: list[str]) -> int:
     except DeepexError as error:
         cause = isinstance(error, TrainingError) and not isinstance(error, PeerError)
         if is_first_rank() or cause:  # what all ranks meet alike is told once, a rank's own trouble by that rank
-            kind = "stopped" if isinstance(error, Interrupted) else "error"
-            print(f"deepex: {kind}: {error}", file=sys.stderr, flush=True)
+            kind = "" if isinstance(error, Interrupted) else "error: "
+            print(f"deepex: {kind}{error}", file=sys.stderr, flush=True)
         return error.exit_code
     return 0
