@@ -43,6 +43,7 @@ def build_recipe(
     size: str | None = None,
     ranks: int | None = None,
     sync: str | None = None,
+    precision: str | None = None,
     seed: int | None = None,
     until: float | None = None,
     settings: tuple[str, ...] | Mapping[str, Any] = (),
@@ -65,6 +66,7 @@ def build_recipe(
         "world": {"ranks": ranks},
         "stop": {"target": until},
         "sync": sync,
+        "precision": precision,
         "seed": seed,
     }
     return override(merge(recipe, _given(chosen)), settings)
@@ -83,7 +85,8 @@ def run(
         what: a task's name, the path of a recipe.toml, a task of your own, or a recipe.
         out: the run directory; by default a fresh name under runs/.
         verbosity: `lines`, `bar` or `quiet`.
-        changes: `size`, `ranks`, `sync`, `seed`, `until`, and `settings={"data.batch": 32}` for any other key.
+        changes: `size`, `ranks`, `sync`, `precision`, `seed`, `until`, and `settings={"data.batch": 32}` for any
+            other key.
 
     Example: `run("protein", ranks=2, sync="local:epoch").summary["target_reached"]`
     """

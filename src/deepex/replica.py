@@ -4,15 +4,43 @@ One block is one message, one optimiser call and one checkpoint write. It knows 
 """
 
 import hashlib
+from dataclasses import dataclass
+from typing import Literal, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from deepex.errors import ConfigError
+
+Layout = Literal["contiguous", "channels_last"]
+"""How convolutions keep their weights, and with them all images: channels outermost, or innermost."""
+
+
+@runtime_checkable
+class LaidOut(Protocol):
+    """A network that declares the layout in which it runs fastest."""
+
+    layout: Layout
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A parameter's place in the blocks: elements `start` to `stop` of the weights and of the gradients."""
+
+    name: str
+    parameter: nn.Parameter
+    gradient: Tensor
+    start: int
+    stop: int
 
 
 class Replica:
     """A model laid out in contiguous memory.
+
+    Arguments:
+        model: any module; tied weights stand once, frozen ones stay where they are.
+        layout: with `channels_last`, weights of convolutions have channels-last strides inside the block.
 
     Attributes:
         model: the module; its parameters, gradients and floating buffers are views into the blocks below.
@@ -20,55 +48,117 @@ class Replica:
         weights: the trainable weights, in reverse order of registration, so that the gradients which backward
             finishes first stand first.
         gradients: the gradients, in the same order as `weights`.
-        statistics: the floating buffers (batch-norm's running mean and variance).
+        statistics: the fp32 buffers (batch-norm's running mean and variance).
+        entries: the parameters in the order of the block.
 
     >>> replica = Replica(nn.Linear(3, 2))
     >>> replica.weights.numel(), replica.gradients.numel()
     (8, 8)
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
+    def __init__(self, model: nn.Module, layout: Layout = "contiguous") -> None:
+        self.model, self.layout = model, layout
         trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad][::-1]
-        if not trainable:
-            raise ConfigError("the model has no trainable weights. Give at least one parameter requires_grad=True.")
-        for name, parameter in trainable:
-            if parameter.dtype != torch.float32:
-                raise ConfigError(
-                    f"parameter '{name}' is {parameter.dtype}; a replica's weights are torch.float32. "
-                    "Build the model in float32."
-                )
-        buffers = [
-            (owner, leaf, buffer)
-            for owner in model.modules()
-            for leaf, buffer in owner.named_buffers(recurse=False)
-            if buffer.is_floating_point()
-        ]
+        _check_parameters(trainable)
+        inner = _channels_last_parameters(model) if layout == "channels_last" else set()
+        buffers = {id(buffer): buffer for buffer in model.buffers() if buffer.dtype == torch.float32}
         num_weights = sum(p.numel() for _, p in trainable)
-        num_statistics = sum(b.numel() for _, _, b in buffers)
+        num_statistics = sum(buffer.numel() for buffer in buffers.values())
         device = trainable[0][1].device
         self.block = torch.empty(num_weights + num_statistics, dtype=torch.float32, device=device)
         self.weights = self.block[:num_weights]
         self.statistics = self.block[num_weights:]
         self.gradients = torch.zeros_like(self.weights)
-        offset = 0
-        for _, parameter in trainable:
-            view = _claim(self.weights, offset, parameter.data)
-            parameter.data = view
-            parameter.grad = self.gradients[offset : offset + view.numel()].view_as(view)
-            offset += view.numel()
-        offset = 0
-        for owner, leaf, buffer in buffers:
-            owner._buffers[leaf] = _claim(self.statistics, offset, buffer)
-            offset += buffer.numel()
+        self.entries = self._claim_parameters(trainable, inner)
+        self._claim_buffers(buffers)
+        for parameter in model.parameters():
+            if not parameter.requires_grad and parameter in inner:
+                parameter.data = parameter.data.contiguous(memory_format=_channels_last_format(parameter))
 
     def weights_sha256(self) -> str:
         """A fingerprint of the weights and statistics, to compare runs bit for bit."""
         return hashlib.sha256(self.block.detach().cpu().numpy().tobytes()).hexdigest()
 
+    def check_gradients(self) -> None:
+        """After a backward: every gradient is still the view into its block, none was put in its place."""
+        for entry in self.entries:
+            gradient = entry.parameter.grad
+            if gradient is None or gradient.data_ptr() != entry.gradient.data_ptr():
+                put = "none" if gradient is None else "a tensor of its own"
+                raise ConfigError(
+                    f"parameter '{entry.name}' did not add its gradient to the flat block: in its place stands {put}. "
+                    "Leave parameters and their .grad as they are while training: no zero_grad(), no new nn.Parameter."
+                )
 
-def _claim(block: Tensor, offset: int, values: Tensor) -> Tensor:
-    """Copy `values` into the block and return the view that stands for them."""
-    view = block[offset : offset + values.numel()].view(values.shape)
-    view.copy_(values)
-    return view
+    def _claim_parameters(self, trainable: list[tuple[str, nn.Parameter]], inner: set[nn.Parameter]) -> list[Entry]:
+        """Move parameters into the blocks, one behind the other."""
+        entries, start = [], 0
+        for name, parameter in trainable:
+            stop = start + parameter.numel()
+            last = parameter in inner
+            weight = _view(self.weights[start:stop], parameter.shape, channels_last=last)
+            weight.copy_(parameter.data)
+            parameter.data = weight
+            gradient = _view(self.gradients[start:stop], parameter.shape, channels_last=last)
+            parameter.grad = gradient
+            entries.append(Entry(name=name, parameter=parameter, gradient=gradient, start=start, stop=stop))
+            start = stop
+        return entries
+
+    def _claim_buffers(self, buffers: dict[int, Tensor]) -> None:
+        """Move fp32 buffers into the block; one that two modules share stays shared."""
+        views, start = {}, 0
+        for key, buffer in buffers.items():
+            views[key] = self.statistics[start : start + buffer.numel()].view(buffer.shape)
+            views[key].copy_(buffer)
+            start += buffer.numel()
+        for owner in self.model.modules():
+            for leaf, held in owner.named_buffers(recurse=False):
+                if id(held) in views:
+                    owner._buffers[leaf] = views[id(held)]
+
+
+def _check_parameters(trainable: list[tuple[str, nn.Parameter]]) -> None:
+    """Refuse, by name, what can't be a view into one block of float32."""
+    if not trainable:
+        raise ConfigError("the model has no trainable weights. Give at least one parameter requires_grad=True.")
+    seen: dict[int, str] = {}
+    for name, parameter in trainable:
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise ConfigError(
+                f"parameter '{name}' has no shape yet. Call the model once before training, or name sizes."
+            )
+        if parameter.dtype != torch.float32:
+            raise ConfigError(
+                f"parameter '{name}' is {parameter.dtype}; a replica's weights are torch.float32. "
+                "Build the model in float32; --precision bf16 computes in bf16 where that is safe."
+            )
+        if parameter.device != trainable[0][1].device:
+            raise ConfigError(
+                f"parameter '{name}' is on {parameter.device} and '{trainable[0][0]}' on {trainable[0][1].device}. "
+                "Build the whole model on one device."
+            )
+        storage = parameter.untyped_storage().data_ptr()
+        if storage and storage in seen:
+            raise ConfigError(
+                f"parameters '{seen[storage]}' and '{name}' share memory without being one parameter. "
+                "Tie weights by assigning the same nn.Parameter to both places."
+            )
+        seen[storage] = name
+
+
+def _channels_last_parameters(model: nn.Module) -> set[nn.Parameter]:
+    """The weights of two- and three-dimensional convolutions."""
+    owners = (module for module in model.modules() if isinstance(module, _ConvNd))
+    return {cast(nn.Parameter, owner.weight) for owner in owners if owner.weight.dim() in (4, 5)}
+
+
+def _channels_last_format(weight: Tensor) -> torch.memory_format:
+    return torch.channels_last if weight.dim() == 4 else torch.channels_last_3d
+
+
+def _view(flat: Tensor, shape: torch.Size, *, channels_last: bool) -> Tensor:
+    """Consecutive elements as a tensor of `shape`, its second dimension innermost if `channels_last`."""
+    if not channels_last:
+        return flat.view(shape)
+    return flat.view(shape[0], *shape[2:], shape[1]).movedim(-1, 1)

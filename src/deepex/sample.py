@@ -28,3 +28,17 @@ class SampleSpec:
     """
 
     fields: Mapping[str, Field] = field(default_factory=dict)
+
+
+def describe_batch(batch: Batch) -> str:
+    """Names, dtypes, shapes and ranges, as an error tells them.
+
+    >>> import torch
+    >>> describe_batch({"label": torch.tensor([0, 9])})
+    'label: int64 of shape (2,), 0 to 9'
+    """
+    parts = []
+    for name, tensor in batch.items():
+        numbers = f", {tensor.min().item():g} to {tensor.max().item():g}" if tensor.numel() else ""
+        parts.append(f"{name}: {str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}{numbers}")
+    return "; ".join(parts)

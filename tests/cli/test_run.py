@@ -58,7 +58,7 @@ def test_the_page_of_a_run_can_be_written_again(deepex: Command, tmp_path: Path)
         (["run", "protein", "data.bach=3"], "Did you mean 'data.batch'?"),
         (["run", "protein", "data.batch=many"], "Allowed: a whole number."),
         (["run", "protein", "data.batch=0"], "Allowed: whole numbers from 1."),
-        (["run", "protein", "precision=fp8"], "Allowed: fp32."),
+        (["run", "protein", "precision=fp8"], "Allowed: bf16, fp16, fp32."),
         (["run", "protein", "--size", "huge"], "Allowed: paper, small."),
         (["run", "protein", "--ranks", "-1"], "Allowed: whole numbers from 1"),
         (["run", "protein", "--ranks", "200"], "Use data.batch=60 or less, or fewer ranks."),

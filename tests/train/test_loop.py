@@ -32,7 +32,10 @@ def test_a_run_reaches_its_target_and_leaves_a_whole_record(line_recipe: Recipe,
     assert len(folder.read_lines("phases/rank00000.jsonl")) == len(rows)
     record = folder.read_json("record.json")
     assert len(record["data_sha256"]) == 64
-    assert record["places"] == [{"rank": 0, "host": record["hardware"]["host"], "threads": torch.get_num_threads()}]
+    (place,) = record["places"]
+    assert place["host"] == record["hardware"]["host"]
+    assert place["threads"] == torch.get_num_threads()
+    assert place["heap_kept"]
     assert record["versions"]["torch"].startswith("2.")
     assert {"commit", "clean"} <= set(record["code"])
 

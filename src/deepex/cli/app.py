@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from deepex.cli import data, report, resume, run, tasks
+from deepex.cli import bench, data, doctor, report, resume, run, tasks
 from deepex.errors import DeepexError, Interrupted, PeerError, TrainingError
 from deepex.launch.rank import leave
 from deepex.launch.start import is_first_rank
@@ -21,7 +21,9 @@ app.command("run", epilog="Example:  deepex run protein --ranks 2 --sync local:e
 app.command("resume", epilog="Example:  deepex resume runs/2026-01-31_120000_protein_allreduce_2r_ab12")(resume.resume)
 app.command("tasks", epilog="Example:  deepex tasks")(tasks.tasks)
 app.command("report", epilog="Example:  deepex report runs/2026-01-31_120000_protein_allreduce_2r_ab12")(report.report)
+app.command("doctor", epilog="Example:  deepex doctor")(doctor.doctor)
 app.add_typer(data.app, name="data")
+app.add_typer(bench.app, name="bench")
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ def run(
     size: Annotated[str | None, typer.Option(help="The task's size, as in small or paper.")] = None,
     ranks: Annotated[int | None, typer.Option(help="Ranks to start on this machine. [default: 1]")] = None,
     sync: Annotated[str | None, typer.Option(help="allreduce, local:H or local:epoch. [default: allreduce]")] = None,
+    precision: Annotated[str | None, typer.Option(help="fp32, bf16 or fp16. [default: fp32]")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of weights, order and noise. [default: 0]")] = None,
     until: Annotated[float | None, typer.Option(help="Stop at this value of the metric. [default: the task's]")] = None,
     out: Annotated[Path | None, typer.Option(help="The run directory. [default: a new one in runs/]")] = None,
@@ -32,7 +33,14 @@ def run(
 ) -> None:
     """Train, record everything, and write a page. The page's path is the last line."""
     recipe = api.build_recipe(
-        what, size=size, ranks=ranks, sync=sync, seed=seed, until=until, settings=tuple(settings or ())
+        what,
+        size=size,
+        ranks=ranks,
+        sync=sync,
+        precision=precision,
+        seed=seed,
+        until=until,
+        settings=tuple(settings or ()),
     )
     to_stdout = json_file is not None and str(json_file) == "-"
     finished = api.run(recipe, out=out, verbosity="quiet" if to_stdout else choose_verbosity(quiet))

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Callable
 from fractions import Fraction
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch.utils import deterministic
@@ -12,7 +12,9 @@ from torch.utils import deterministic
 from deepex.config import to_toml
 from deepex.errors import ConfigError
 from deepex.fabric import Fabric, SoloFabric, TorchFabric
+from deepex.kernels import install_convolution, install_sixteen_bits
 from deepex.launch.detect import Launched
+from deepex.launch.heap import keep_heap
 from deepex.record.folder import RunFolder
 from deepex.record.progress import Listener, Silent, Verbosity, build_listener
 from deepex.train.loop import Loop
@@ -43,22 +45,36 @@ def _train(
 ) -> RunFolder:
     _compare_recipes(recipe, fabric)
     threads = share_cores(fabric)
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # a property that torch hides; it costs time
+    process = set_up_process(recipe, threads)
     folder = open_folder(fabric)
-    places = fabric.gather({"rank": fabric.world.rank, "host": fabric.world.host, "threads": threads})
+    world = fabric.world
+    places = fabric.gather({"rank": world.rank, "host": world.host, **process})
     listener: Listener = Silent()
-    if fabric.world.is_first:
+    if world.is_first:
         record = folder.read_json("record.json")
-        launcher = fabric.world.launcher
-        folder.write_json("record.json", {**record, "launcher": launcher, "fabric": fabric.name, "places": places})
+        folder.write_json(
+            "record.json", {**record, "launcher": world.launcher, "fabric": fabric.name, "places": places}
+        )
         listener = build_listener(verbosity, recipe.stop.epochs, str(recipe.target))
     try:
         Loop(recipe, fabric, folder, listener).run()
     finally:
         listener.close()
     return folder
+
+
+def set_up_process(recipe: Recipe, threads: int) -> dict[str, Any]:
+    """What a run sets for its whole process, before its first tensor; what was set, for the record."""
+    done = {
+        "threads": threads,
+        "heap_kept": recipe.keep_heap and keep_heap(),
+        "own_convolution": install_convolution(),
+        "own_sixteen_bits": recipe.precision != "fp32" and install_sixteen_bits(),
+    }
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # a property that torch hides; it costs time
+    return done
 
 
 def leave(exit_code: int) -> NoReturn:

@@ -41,6 +41,8 @@ class CVAE(nn.Module):
     Reference: Bhowmik et al., Deep clustering of protein folding simulations, BMC Bioinformatics 19 (2018).
     """
 
+    layout = "channels_last"
+
     def __init__(self, *, side: int, latent: int, size: str) -> None:
         super().__init__()
         shape = SHAPES[size]

@@ -1,5 +1,5 @@
 """Optimisers on the flat block. They know a replica, and nothing of ranks."""
 
-from deepex.optim.optimiser import OptimiserConfig, build_optimiser
+from deepex.optim.optimiser import Optimiser, OptimiserConfig
 
-__all__ = ["OptimiserConfig", "build_optimiser"]
+__all__ = ["Optimiser", "OptimiserConfig"]

@@ -5,6 +5,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -24,13 +25,21 @@ def gather_provenance() -> dict[str, Any]:
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "code": _repository(Path(__file__).parent),
         "project": _repository(Path.cwd()),
-        "versions": {"python": platform.python_version(), **{name: metadata.version(name) for name in PACKAGES}},
-        "hardware": _hardware(),
+        "versions": describe_versions(),
+        "hardware": describe_hardware(),
         "scheduler": {name: os.environ[name] for name in SCHEDULER_VARIABLES if name in os.environ},
     }
 
 
-def _hardware() -> dict[str, Any]:
+def describe_versions(more: Sequence[str] = ()) -> dict[str, str]:
+    """Versions of Python, of the packages that a run's figures depend on, and of `more` where they are installed."""
+    versions = {"python": platform.python_version(), **{name: metadata.version(name) for name in PACKAGES}}
+    installed = {distribution.name for distribution in metadata.distributions()} if more else set()
+    return versions | {name: metadata.version(name) for name in more if name in installed}
+
+
+def describe_hardware() -> dict[str, Any]:
+    """The host, its processor and memory, and how much of them this process has."""
     return {
         "host": platform.node(),
         "system": platform.platform(),

@@ -35,9 +35,10 @@ def illustrate(folder: RunFolder, recipe: Recipe) -> tuple[Illustration | None, 
         return None, "There are no pictures: the run has no checkpoint yet."
     try:
         splits = task.data()
-        replica = Replica(task.model())
         ranks = RunFolder(path).read_json("manifest.json")["ranks"]
-        replica.block.copy_(checkpoint.load(path, World(rank=0, size=ranks))["block"])
+        state = checkpoint.load(path, World(rank=0, size=ranks))
+        replica = Replica(task.model(), state["layout"])
+        replica.block.copy_(state["block"])
     except (DataError, RunFolderError) as error:
         return None, f"There are no pictures: {error}"
     train, validation = read_all(splits.train, limit=MAX_SAMPLES), read_all(splits.validation, limit=MAX_SAMPLES)

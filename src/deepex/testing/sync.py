@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from deepex.fabric import Fabric, SoloFabric
-from deepex.optim import OptimiserConfig, build_optimiser
+from deepex.optim import Optimiser, OptimiserConfig
 from deepex.replica import Replica
 from deepex.sync import Sync
 from deepex.testing.ranks import on_ranks
@@ -57,14 +57,14 @@ def _train(sync: Sync | None, fabric: Fabric, *, stop_after: int = STEPS, again:
     """STEPS steps of Adam on batches that differ from rank to rank; the second strategy takes over after a stop."""
     config = OptimiserConfig(name="adam", learning_rate=0.01)
     replica = _replica(seed=0)
-    optimiser = build_optimiser(config, replica)
+    optimiser = Optimiser(config, replica)
     if sync is not None:
         sync.prepare(replica, fabric)
     for step in range(STEPS):
         if again is not None and step == stop_after:
             kept, state, sync = replica.block.clone(), optimiser.state_dict(), again
             replica = _replica(seed=1)
-            optimiser = build_optimiser(config, replica)
+            optimiser = Optimiser(config, replica)
             sync.prepare(replica, fabric)
             replica.block.copy_(kept)
             optimiser.load_state_dict(state)

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.optim import Optimizer
 
 from deepex.errors import RunFolderError
 from deepex.fabric import Fabric
 from deepex.record.folder import RunFolder
-from deepex.replica import Replica
+from deepex.train.step import Step
 from deepex.world import World
 
 
@@ -33,13 +32,15 @@ class Position:
     seconds_to_target: float | None = None
 
 
-def save(folder: RunFolder, fabric: Fabric, replica: Replica, optimiser: Optimizer, position: Position) -> Path:
+def save(folder: RunFolder, fabric: Fabric, step: Step, position: Position) -> Path:
     """Write a checkpoint; all ranks call it at the same step."""
     final = folder.checkpoints / f"epoch{position.epoch:05d}_step{position.step:06d}"
     partial = final.with_suffix(".partial")
     state = {
-        "block": replica.block,
-        "optimiser": optimiser.state_dict(),
+        "block": step.replica.block,
+        "layout": step.replica.layout,
+        "optimiser": step.optimiser.state_dict(),
+        "loss_scale": step.loss_scale.state,
         "random": torch.get_rng_state(),
         "position": asdict(position),
     }
@@ -84,10 +85,11 @@ def load(path: Path, world: World) -> dict[str, Any]:
     return dict(torch.load(file, weights_only=True))
 
 
-def restore(state: dict[str, Any], replica: Replica, optimiser: Optimizer) -> Position:
-    """Put a loaded state into a replica and its optimiser."""
-    replica.block.copy_(state["block"])
-    optimiser.load_state_dict(state["optimiser"])
+def restore(state: dict[str, Any], step: Step) -> Position:
+    """Put a loaded state into a step's replica, optimiser and loss scale."""
+    step.replica.block.copy_(state["block"])
+    step.optimiser.load_state_dict(state["optimiser"])
+    step.loss_scale.state = state["loss_scale"]
     torch.set_rng_state(state["random"])
     return Position(**state["position"])
 

@@ -6,18 +6,19 @@ from time import perf_counter
 import torch
 
 from deepex import sync as strategies
+from deepex.config import to_toml
 from deepex.data import Feed, Plan
 from deepex.errors import Interrupted, TrainingError
 from deepex.fabric import Fabric
-from deepex.optim import build_optimiser
+from deepex.optim import Optimiser
 from deepex.record.folder import RunFolder
 from deepex.record.phases import Clock
 from deepex.record.progress import Listener
-from deepex.replica import Replica
 from deepex.train import checkpoint
 from deepex.train.checkpoint import Position
 from deepex.train.evaluate import evaluate
 from deepex.train.recipe import Recipe
+from deepex.train.settle import settle
 from deepex.train.step import Step
 from deepex.train.stop import StopRequest
 from deepex.train.summary import epoch_row, mean_step_seconds, summarise
@@ -29,17 +30,18 @@ class Loop:
     """One rank's run of a recipe. All ranks build one and call `run`."""
 
     def __init__(self, recipe: Recipe, fabric: Fabric, folder: RunFolder, listener: Listener) -> None:
-        self.recipe, self.fabric, self.folder, self.listener = recipe, fabric, folder, listener
+        self.fabric, self.folder, self.listener = fabric, folder, listener
         self.task, self.world, self.clock = recipe.task, fabric.world, Clock()
         self.splits = self.task.data()
         plan = Plan.for_rank(recipe.data, len(self.splits.train), recipe.seed, self.world)
         self.steps = plan.steps_per_epoch
         self.feed = Feed(self.splits.train, plan, self.world.torch_device)
-        torch.manual_seed(recipe.seed)  # every rank begins with the same weights
-        self.replica = Replica(self.task.model().to(self.world.torch_device))
-        self.optimiser = build_optimiser(recipe.optimiser, self.replica)
+        settled = settle(recipe, fabric, self.feed.batch(0, 0))
+        self.recipe, self.replica = settled.recipe, settled.replica
+        self.listener.say(settled.sentence)
         self.sync = strategies.parse(recipe.sync)
-        self.step = Step(self.task, self.replica, self.optimiser, self.sync, self.clock)
+        optimiser = Optimiser(recipe.optimiser, self.replica)
+        self.step = Step(self.task, self.replica, optimiser, self.sync, self.recipe.precision, self.clock)
         self.stop = StopRequest(fabric)
         self.position = Position()
         self.phase_log = f"phases/{self.world.file_stem}.jsonl"
@@ -47,7 +49,11 @@ class Loop:
 
     def run(self) -> None:
         """Train until the target or the last epoch; afterwards the directory holds the whole record."""
-        yardstick = measure_yardstick(self.task, self.replica, self.feed.batch(0, 0))
+        if self.world.is_first:
+            self.folder.write_text("recipe.toml", to_toml(self.recipe))  # with what was settled
+        yardstick = measure_yardstick(self.step, self.feed.batch(0, 0))
+        if yardstick.advice:
+            self.listener.say(yardstick.advice)
         self.sync.prepare(self.replica, self.fabric)
         torch.manual_seed(self.recipe.seed + 1 + self.world.rank)  # from here on each rank draws noise of its own
         self.resume()
@@ -120,7 +126,7 @@ class Loop:
         path = checkpoint.latest(self.folder)
         if path is not None:
             state = checkpoint.load(path, self.world)
-            self.position = checkpoint.restore(state, self.replica, self.optimiser)
+            self.position = checkpoint.restore(state, self.step)
             self.folder.keep_lines(self.phase_log, self.position.epoch)
             if self.world.is_first:
                 self.folder.keep_lines("metrics.jsonl", self.position.epoch)
@@ -128,7 +134,7 @@ class Loop:
 
     def save(self) -> None:
         with self.clock.checkpoint:
-            checkpoint.save(self.folder, self.fabric, self.replica, self.optimiser, self.position)
+            checkpoint.save(self.folder, self.fabric, self.step, self.position)
 
     def leave(self) -> None:
         """Stop early, where all ranks agreed to, with everything that is needed to go on."""

@@ -1,12 +1,13 @@
 """Recipe: one complete run as a value, from TOML and back."""
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from deepex.data import PlanConfig
 from deepex.errors import ConfigError
 from deepex.optim import OptimiserConfig
 from deepex.sync import parse
+from deepex.train.layout import LayoutChoice
+from deepex.train.precision import Precision
 from deepex.train.task import Target, Task
 
 
@@ -38,7 +39,12 @@ class WorldConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A run as a value. `checkpoint_epochs` is how many epochs lie between two checkpoints."""
+    """A run as a value.
+
+    `precision` is what a step computes with, `layout` how convolutions keep their images (`auto`: as the network
+    declares, or as a clock finds), `keep_heap` whether freed memory stays with the process. `checkpoint_epochs` is how
+    many epochs lie between two checkpoints.
+    """
 
     task: Task
     data: PlanConfig = field(default_factory=PlanConfig)
@@ -46,7 +52,9 @@ class Recipe:
     stop: StopConfig = field(default_factory=StopConfig)
     world: WorldConfig = field(default_factory=WorldConfig)
     sync: str = "allreduce"
-    precision: Literal["fp32"] = "fp32"
+    precision: Precision = "fp32"
+    layout: LayoutChoice = "auto"
+    keep_heap: bool = True
     seed: int = 0
     checkpoint_epochs: int = 10
 

@@ -1,37 +1,67 @@
 """One step of one replica: forward, backward, sync, update, sync. Each stands in its phase."""
 
-from torch import Tensor
-from torch.optim import Optimizer
+import traceback
 
+from torch import Tensor
+
+from deepex.errors import DataError
+from deepex.optim import Optimiser
 from deepex.record.phases import Clock
 from deepex.replica import Replica
-from deepex.sample import Batch
+from deepex.sample import Batch, describe_batch
 from deepex.sync import Sync
+from deepex.train.precision import LossScale, Precision, autocast
 from deepex.train.task import Loss, Task
 
 
 class Step:
     """What happens to a batch. The strategy decides when replicas talk; the step only offers it the places."""
 
-    def __init__(self, task: Task, replica: Replica, optimiser: Optimizer, sync: Sync, clock: Clock) -> None:
+    def __init__(
+        self, task: Task, replica: Replica, optimiser: Optimiser, sync: Sync, precision: Precision, clock: Clock
+    ) -> None:
         self.task, self.replica, self.optimiser, self.sync, self.clock = task, replica, optimiser, sync, clock
+        self.precision = precision
+        self.autocast = autocast(precision, replica.block.device)
+        self.loss_scale = LossScale(precision)
 
     def __call__(self, batch: Batch, number: int) -> Loss:
         """Train on one batch; `number` counts steps over the whole run."""
         with self.clock.forward:
-            loss = self.task.loss(self.replica.model, batch)
+            loss = self.forward(batch)
         with self.clock.backward:
-            self.replica.gradients.zero_()
-            _backward(loss.total)
+            self.backward(loss)
         with self.clock.sync:
             self.sync.mix_gradients(number)
         with self.clock.update:
-            self.optimiser.step()
+            if self.loss_scale.unscale(self.replica.gradients):
+                self.optimiser.step()
         with self.clock.sync:
             self.sync.mix_weights(number)
         return loss
 
+    def forward(self, batch: Batch) -> Loss:
+        try:
+            with self.autocast:
+                return self.task.loss(self.replica.model, batch)
+        except IndexError as error:  # a class number that the model has not, in whichever batch it comes
+            raise unfit(batch, error) from error
+
+    def backward(self, loss: Loss) -> None:
+        """Gradients add up in place, in the views into the flat block."""
+        self.replica.gradients.zero_()
+        _backward(self.loss_scale.scale(loss.total))
+
+
+def unfit(batch: Batch, error: Exception) -> DataError:
+    """The error for a batch that a model can't take: what was given, what was said, and where."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return DataError(
+        f"the model can't take this batch ({describe_batch(batch)}): {type(error).__name__} in {where.filename}, line "
+        f"{where.lineno}: {error}. Look at shapes, dtypes and class numbers in the data, and at what the model was "
+        "built for."
+    )
+
 
 def _backward(total: Tensor) -> None:
-    """Gradients add up in place, in the views into the flat block."""
     total.backward()  # type: ignore[no-untyped-call]  # torch leaves backward untyped

@@ -1,0 +1,65 @@
+"""The heap is kept, pages are not faulted in again, and not a bit changes."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import json, resource, sys, tempfile
+from dataclasses import replace
+from pathlib import Path
+import torch
+from deepex.data import PlanConfig
+from deepex.launch.start import start
+from deepex.models.cosmoflow import CosmoFlow
+from deepex.tasks.arrays import ArrayTask
+from deepex.train.recipe import Recipe, StopConfig
+
+torch.manual_seed(0)
+faults = []
+
+def error(model, batch):
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+    return torch.nn.functional.mse_loss(model(batch["x"]), batch["y"])
+
+task = ArrayTask(
+    network=lambda: CosmoFlow(shape=(2, 32, 32, 32)),
+    arrays={"x": torch.rand(50, 2, 32, 32, 32), "y": torch.rand(50, 4)},
+    objective=error, threshold=-1.0,
+)
+recipe = Recipe(task=task, data=PlanConfig(batch=4), stop=StopConfig(epochs=1), keep_heap=sys.argv[1] == "keep")
+with tempfile.TemporaryDirectory() as folder:
+    run = start(recipe, Path(folder) / "run", "quiet")
+    print(json.dumps({
+        "sha256": run.read_json("summary.json")["weights_sha256"],
+        "kept": run.read_json("record.json")["places"][0]["heap_kept"],
+        "faults": faults[8] - faults[4],
+    }))
+"""
+
+
+def run(choice: str) -> dict[str, object]:
+    done = subprocess.run([sys.executable, "-c", PROGRAM, choice], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    told: dict[str, object] = json.loads(done.stdout)
+    return told
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, dict[str, object]]:
+    return {choice: run(choice) for choice in ("keep", "give back")}
+
+
+def test_numbers_do_not_change_by_a_bit(outcomes: dict[str, dict[str, object]]) -> None:
+    assert outcomes["keep"]["kept"] is True
+    assert outcomes["give back"]["kept"] is False
+    assert outcomes["keep"]["sha256"] == outcomes["give back"]["sha256"]
+
+
+def test_memory_is_not_faulted_in_again(outcomes: dict[str, dict[str, object]]) -> None:
+    kept, given_back = (outcomes[choice]["faults"] for choice in ("keep", "give back"))
+    assert isinstance(kept, int)
+    assert isinstance(given_back, int)
+    assert kept < given_back / 10
