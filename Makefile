@@ -25,7 +25,8 @@ check: $(VENV)/test.done  ## style, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-bench: $(VENV)/core.done  ## compare ways to train the protein model: speed, phases, time to target (a few minutes)
+bench: $(VENV)/bench.done  ## compare a step with plain PyTorch, Lightning and Accelerate, and ways to train (half an hour)
+	$(BIN)/deepex bench step --json benchmarks/step.json --markdown benchmarks/step_$$(date +%F).md
 	$(BIN)/python benchmarks/protein.py
 
 clean:  ## remove the environment and all caches; runs/ stays
@@ -41,6 +42,10 @@ $(VENV)/core.done: pyproject.toml constraints.txt
 
 $(VENV)/test.done: $(VENV)/core.done $(VENV)/debian.done
 	$(PIP) --editable '.[protein,test,check]'
+	@touch $@
+
+$(VENV)/bench.done: $(VENV)/core.done
+	$(PIP) --editable '.[bench]'
 	@touch $@
 
 # Real programs that tests drive. Installed only where one is missing.

@@ -58,7 +58,7 @@ WARNED: list[tuple[str, Change, str]] = [
     ("too_few_threads", _processor(torch_threads=63), "1 core would stay idle"),
     ("low_quota", _processor(quota_cores=1.5), "1.5 cores' worth of time"),
     ("no_bf16", _bf16(119.0), "1.2 × the rate of fp32"),
-    ("no_bf16", _bf16(1.3), "far slower"),
+    ("no_bf16", _bf16(1.3), "saves no time"),
     ("full_memory", _memory(available_gib=25.0), "25 of 256 GiB"),
     ("small_shm", _memory(shm_free_mib=63.9), "63.9 MiB"),
     ("small_shm", _memory(shm_free_mib=64.0), "--shm-size"),

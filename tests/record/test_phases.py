@@ -19,3 +19,28 @@ def test_phases_add_up_to_the_step() -> None:
     assert abs(sum(phases.values()) / taken["step_wall_seconds"] - 1) < 0.02
     assert phases["backward"] > phases["forward"] > 0 == phases["sync"]
     assert clock.take()["steps"] == 0
+
+
+def test_what_lies_between_two_phases_belongs_to_the_later_one() -> None:
+    clock = Clock()
+    with clock.step:
+        with clock.input:
+            pass
+        busy(100_000)
+        with clock.forward:
+            pass
+    phases = clock.take()["phase_seconds"]
+    assert phases["forward"] > 10 * phases["input"]
+
+
+def test_what_lies_between_two_steps_belongs_to_none() -> None:
+    clock = Clock()
+    for _ in range(2):
+        with clock.step, clock.input:
+            pass
+        busy(100_000)
+    with clock.evaluate:
+        busy(100_000)
+    taken = clock.take()
+    assert taken["phase_seconds"]["evaluate"] > 10 * taken["step_wall_seconds"]
+    assert taken["phase_seconds"]["input"] <= taken["step_wall_seconds"]

@@ -28,7 +28,7 @@ def _outcome(run: Run) -> Table:
         "target": f"{summary['target']:g}, {verdict}",
         "time": f"{summary['seconds']:.1f} s in {summary['epochs']} epochs",
         "speed": f"{summary['samples_per_second']:,.0f} samples/s, {summary['gflops_per_second']:.1f} GFLOP/s, "
-        f"{summary['share_of_peak']:.0%} of the GEMM peak",
+        f"{summary['share_of_peak']:.0%} of the {summary['precision']} GEMM peak",
         **{name.replace("_", " "): f"{value:.3f}" for name, value in summary.get("findings", {}).items()},
     }
     for name, text in rows.items():

@@ -86,7 +86,8 @@ def no_bf16(machine: Machine) -> Advice | None:
         name="no_bf16",
         found=f"bf16 gains nothing here: its matrix products run at {bf16 / fp32:.2g} × the rate of fp32 "
         f"({bf16:g} against {fp32:g} GF/s with one thread).",
-        costs="Training in bf16 would be no faster" + ("." if bf16 / fp32 > 0.8 else ", and likely far slower."),
+        costs="deepex rounds as bf16 does and multiplies in fp32 on such a processor: --precision bf16 shows whether a "
+        "model learns in it, but saves no time.",
         cure="Stay with fp32, the default. bf16 pays on processors with AVX512-BF16 or AMX (Zen 4, Sapphire Rapids "
         "or newer).",
     )

