@@ -110,7 +110,7 @@ def deepex(workload: Workload, pace: Pace, *, precision: Precision) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder.create(Path(folder) / "run")
         loop = Loop(recipe, SoloFabric(World()), run, Paced())
-        loop.sync.prepare(loop.replica, loop.fabric)
+        loop.prepare()
         pace.take_phases = loop.clock.take
         while True:
             loop.train_epoch()

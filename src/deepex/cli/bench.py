@@ -9,11 +9,13 @@ import typer
 from rich.console import Console
 
 from deepex.bench import step as bench
+from deepex.bench.layers import layer_table, watch_layers
 from deepex.bench.table import LEGEND, conclusions, markdown, terminal_table
 from deepex.bench.workloads import WORKLOADS
 from deepex.cli.output import check_output, write_output
 from deepex.errors import UsageError, unknown
 from deepex.record.provenance import describe_hardware, describe_versions
+from deepex.train.precision import DTYPES
 
 PACKAGES = ("lightning", "accelerate")
 
@@ -51,7 +53,7 @@ def step(
     if markdown_file is not None:
         check_output(markdown_file, "--markdown")
     variants, missing = bench.available_variants()
-    console = Console(stderr=to_stdout, highlight=False, soft_wrap=True)
+    console = Console(stderr=to_stdout, highlight=False, width=max(120, Console().width))
     for package in missing:
         console.print(f"without {package}, which is not installed: pip install 'deepex[bench]' brings it in")
     with console.status("starting") as status:
@@ -66,6 +68,31 @@ def step(
     if markdown_file is not None:
         write_output(markdown_file, "--markdown", markdown(rows, _facts(names, repeats)))
         console.print(f"tables: {markdown_file}")
+
+
+@app.command("layers", epilog="Example:  deepex bench layers --workload cvae --top 5")
+def layers(
+    workload: Annotated[str, typer.Option(help=f"One of {', '.join(WORKLOADS)}.")] = "cosmoflow64",
+    precision: Annotated[str, typer.Option(help="fp32, bf16 or fp16.")] = "fp32",
+    top: Annotated[int, typer.Option(help="How many operators to show.")] = 10,
+    steps: Annotated[int, typer.Option(help="Steps to look at.")] = 3,
+) -> None:
+    """Show where deepex's step loses time against the GEMM peak, by operator and shape, the most lost first."""
+    if workload not in WORKLOADS:
+        raise UsageError(unknown("workload", workload, WORKLOADS))
+    if precision not in DTYPES:
+        raise UsageError(unknown("precision", precision, DTYPES))
+    if steps < 1 or top < 1:
+        raise UsageError(f"--steps {steps} --top {top}. Allowed: whole numbers from 1.")
+    found, peak = watch_layers(WORKLOADS[workload], precision, steps)
+    console = Console(highlight=False, width=max(120, Console().width))
+    console.print(layer_table(found, top))
+    step_ms = sum(layer.ms for layer in found)
+    console.print(
+        f"{WORKLOADS[workload].title} in {precision}: {step_ms:,.0f} ms a step in operators; at the GEMM peak of "
+        f"{peak / 1e9:,.0f} GFLOP/s its matrix products and convolutions would take "
+        f"{step_ms - sum(layer.lost_ms for layer in found):,.0f} ms. To look at operators makes a step a little slower."
+    )
 
 
 def _facts(names: list[str], repeats: int) -> Mapping[str, Any]:

@@ -27,4 +27,6 @@ class Feed:
             self._epoch, self._indices = epoch, self.plan.indices(epoch)
         buffer = self._buffers[step % 2]
         self.source.read(self._indices[step], buffer)
+        if self.device.type == "cpu":
+            return dict(buffer)
         return {name: tensor.to(self.device) for name, tensor in buffer.items()}

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -44,10 +44,11 @@ class ArraySource:
     """
 
     def __init__(self, arrays: Mapping[str, Tensor | NDArray[np.generic]]) -> None:
-        self.tensors = {name: torch.as_tensor(array) for name, array in arrays.items()}
+        self.tensors = {name: torch.as_tensor(array).detach().cpu() for name, array in arrays.items()}
         lengths = {name: len(tensor) for name, tensor in self.tensors.items()}
         if not lengths or len(set(lengths.values())) != 1 or not next(iter(lengths.values())):
             raise DataError(f"arrays have {lengths} samples. Give at least one array, all with the same number > 0.")
+        self._arrays = {name: as_array(tensor) for name, tensor in self.tensors.items()}
         self.spec = SampleSpec(
             fields={
                 name: Field(shape=tuple(tensor.shape[1:]), dtype=str(tensor.dtype).removeprefix("torch."))
@@ -59,9 +60,9 @@ class ArraySource:
         return len(next(iter(self.tensors.values())))
 
     def read(self, indices: Indices, out: Batch) -> None:
-        chosen = torch.as_tensor(indices)
         for name, buffer in out.items():
-            torch.index_select(self.tensors[name], 0, chosen, out=buffer[: len(chosen)])
+            # With `clip`, NumPy writes straight into the buffer; for small samples it is twice as fast as torch.
+            np.take(self._arrays[name], indices, axis=0, out=as_array(buffer)[: len(indices)], mode="clip")
 
 
 class Subset:
@@ -83,6 +84,11 @@ def read_all(source: Source, limit: int | None = None) -> Batch:
     out = allocate(source.spec, count)
     source.read(np.linspace(0, len(source) - 1, count).round().astype(np.int64), out)
     return out
+
+
+def as_array(tensor: Tensor) -> NDArray[Any]:
+    """A tensor's memory for NumPy; bf16, which NumPy has not, as whole numbers of the same size."""
+    return (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
 def allocate(spec: SampleSpec, size: int) -> Batch:

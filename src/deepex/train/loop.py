@@ -1,6 +1,5 @@
 """The training loop, top to bottom: set up, epochs of steps, evaluation, the record, the stop."""
 
-import math
 from time import perf_counter
 
 import torch
@@ -21,9 +20,9 @@ from deepex.train.recipe import Recipe
 from deepex.train.settle import settle
 from deepex.train.step import Step
 from deepex.train.stop import StopRequest
-from deepex.train.summary import epoch_row, mean_step_seconds, summarise
+from deepex.train.summary import add_losses, epoch_row, mean_step_seconds, summarise
 from deepex.train.task import Loss
-from deepex.train.yardstick import measure_yardstick
+from deepex.train.yardstick import Yardstick, measure_yardstick
 
 
 class Loop:
@@ -38,24 +37,27 @@ class Loop:
         self.feed = Feed(self.splits.train, plan, self.world.torch_device)
         settled = settle(recipe, fabric, self.feed.batch(0, 0))
         self.recipe, self.replica = settled.recipe, settled.replica
-        self.listener.say(settled.sentence)
+        listener.say(settled.sentence)
         self.sync = strategies.parse(recipe.sync)
         optimiser = Optimiser(recipe.optimiser, self.replica)
         self.step = Step(self.task, self.replica, optimiser, self.sync, self.recipe.precision, self.clock)
-        self.stop = StopRequest(fabric)
-        self.position = Position()
+        self.stop, self.position, self.started = StopRequest(fabric), Position(), 0.0
         self.phase_log = f"phases/{self.world.file_stem}.jsonl"
-        self.started = 0.0
+
+    def prepare(self) -> Yardstick:
+        """Try a step on real data, make all replicas equal, and write down what was settled."""
+        if self.world.is_first:
+            self.folder.write_text("recipe.toml", to_toml(self.recipe))
+        yardstick = measure_yardstick(self.step, self.feed.batch(0, 0))
+        for advice in yardstick.advice:
+            self.listener.say(advice)
+        self.sync.prepare(self.replica, self.fabric)
+        torch.manual_seed(self.recipe.seed + 1 + self.world.rank)  # from here on each rank draws noise of its own
+        return yardstick
 
     def run(self) -> None:
         """Train until the target or the last epoch; afterwards the directory holds the whole record."""
-        if self.world.is_first:
-            self.folder.write_text("recipe.toml", to_toml(self.recipe))  # with what was settled
-        yardstick = measure_yardstick(self.step, self.feed.batch(0, 0))
-        if yardstick.advice:
-            self.listener.say(yardstick.advice)
-        self.sync.prepare(self.replica, self.fabric)
-        torch.manual_seed(self.recipe.seed + 1 + self.world.rank)  # from here on each rank draws noise of its own
+        yardstick = self.prepare()
         self.resume()
         self.started = perf_counter() - self.position.seconds
         with self.stop.listening():
@@ -110,16 +112,13 @@ class Loop:
 
     def add_loss(self, loss: Loss, number: int) -> None:
         """Add a step's loss to the epoch's sums; one that is not a number ends the run."""
-        for name, tensor in {"loss": loss.total, **loss.parts}.items():
-            value = float(tensor.detach())
-            if not math.isfinite(value):
-                kept = checkpoint.latest(self.folder)
-                raise TrainingError(
-                    f"{self.world}: the {name} is {value} in step {number} (epoch {self.position.epoch + 1}). "
-                    f"The last good checkpoint is {kept or 'none'}. Try a smaller optimiser.learning_rate than "
-                    f"{self.recipe.optimiser.learning_rate:g}, and look for such values in the data."
-                )
-            self.position.loss_sums[name] = self.position.loss_sums.get(name, 0.0) + value
+        wrong = add_losses(self.position.loss_sums, loss)
+        if wrong:
+            raise TrainingError(
+                f"{self.world}: {wrong} in step {number} (epoch {self.position.epoch + 1}). The last good checkpoint "
+                f"is {checkpoint.latest(self.folder) or 'none'}. Try a smaller optimiser.learning_rate than "
+                f"{self.recipe.optimiser.learning_rate:g}, and look for such values in the data."
+            )
 
     def resume(self) -> None:
         """Go on from the directory's checkpoint, if there is one."""

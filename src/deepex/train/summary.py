@@ -1,5 +1,6 @@
 """The outcome of epochs and runs as plain values: rows of metrics.jsonl, and summary.json."""
 
+import math
 from statistics import fmean
 from typing import Any
 
@@ -8,6 +9,7 @@ from deepex.record.folder import RunFolder
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
 from deepex.train.checkpoint import Position
 from deepex.train.recipe import Recipe
+from deepex.train.task import Loss
 from deepex.train.yardstick import Yardstick
 
 
@@ -31,6 +33,16 @@ def epoch_row(recipe: Recipe, position: Position, ranks: list[dict[str, Any]], v
     }
 
 
+def add_losses(sums: dict[str, float], loss: Loss) -> str:
+    """Add a step's loss and its parts to sums by name; what is not a finite number, in words, else nothing."""
+    for name, tensor in {"loss": loss.total, **loss.parts}.items():
+        value = tensor.item()
+        if not math.isfinite(value):
+            return f"the {name} is {value}"
+        sums[name] = sums.get(name, 0.0) + value
+    return ""
+
+
 def mean_step_seconds(ranks: list[dict[str, Any]]) -> float:
     """Wall seconds of a step, the mean over ranks."""
     return fmean(rank["step_wall_seconds"] / max(rank["steps"], 1) for rank in ranks)
@@ -52,6 +64,7 @@ def summarise(
         "sync": recipe.sync,
         "precision": recipe.precision,
         "fabric": fabric.name,
+        "threads": yardsticks[0].threads,
         "metric": recipe.target.metric,
         "value": rows[-1]["value"],
         "target": recipe.target.threshold,

@@ -9,19 +9,21 @@ from deepex.sample import Batch
 from deepex.train.precision import DTYPES, advise
 from deepex.train.step import Step, unfit
 
+SMALL_STEP = 8_000_000  # FLOP; below, threads wait for each other longer than they help (docs/log.md)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Yardstick:
     """Floating-point operations of a step of one rank, and the best rates of a matrix product, a second.
 
-    `gemm_flops_per_second` is in the precision of the run, `fp32_flops_per_second` beside it. `advice` is a warning for
-    people where the precision costs time instead of saving it.
+    `gemm_flops_per_second` is in the precision of the run, by all threads that the rank may use; `threads` is how many
+    it then uses. `advice` is for people: what was chosen, and where a precision costs time instead of saving it.
     """
 
     flops_per_step: int
     gemm_flops_per_second: float
-    fp32_flops_per_second: float
-    advice: str = ""
+    threads: int
+    advice: list[str]
 
 
 def measure_yardstick(step: Step, batch: Batch) -> Yardstick:
@@ -35,12 +37,21 @@ def measure_yardstick(step: Step, batch: Batch) -> Yardstick:
     replica.gradients.zero_()
     fp32 = measure_gemm_peak(device)
     own = fp32 if step.precision == "fp32" else measure_gemm_peak(device, DTYPES[step.precision])
+    advice = [sentence for sentence in (_share_out(flops, device), advise(step.precision, own, fp32)) if sentence]
     return Yardstick(
         flops_per_step=flops,
         gemm_flops_per_second=own,
-        fp32_flops_per_second=fp32,
-        advice=advise(step.precision, own, fp32),
+        threads=torch.get_num_threads(),
+        advice=advice,
     )
+
+
+def _share_out(flops: int, device: torch.device) -> str:
+    """Leave a step that is too small to share to one thread; by its size, not by a clock, so that bits repeat."""
+    if device.type != "cpu" or flops >= SMALL_STEP or torch.get_num_threads() == 1:
+        return ""
+    torch.set_num_threads(1)
+    return f"one thread: a step of {flops / 1e6:.1f} million operations is too small to share"
 
 
 def try_step(step: Step, batch: Batch) -> None:
