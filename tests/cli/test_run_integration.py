@@ -36,6 +36,7 @@ def test_two_runs_of_two_ranks_are_equal_also_when_one_is_stopped_and_resumed(
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
         assert run.stderr is not None
+        assert "computing in fp32" in run.stdout.readline()
         assert "epoch   1/2" in run.stdout.readline()
         run.send_signal(signal.SIGINT)
         assert run.wait(timeout=100) == 75
@@ -74,5 +75,5 @@ def test_a_mistake_in_a_user_s_own_model_is_shown_where_it_is(tmp_path: Path) ->
     )
     done = subprocess.run([sys.executable, "own.py"], cwd=tmp_path, capture_output=True, text=True, timeout=100)
     assert done.returncode == 1
-    assert "failed in the task's own code" in done.stderr
-    assert "mat1 and mat2 shapes cannot be multiplied" in done.stderr
+    assert "the model can't take this batch (x: float32 of shape (64, 2), 0 to 0)" in done.stderr
+    assert "own.py, line 4: mat1 and mat2 shapes cannot be multiplied (64x2 and 3x1)" in done.stderr

@@ -1,7 +1,9 @@
 """One step of one replica: forward, backward, sync, update, sync. Each stands in its phase."""
 
 import traceback
+from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from deepex.errors import DataError
@@ -12,6 +14,8 @@ from deepex.sample import Batch, describe_batch
 from deepex.sync import Sync
 from deepex.train.precision import LossScale, Precision, autocast
 from deepex.train.task import Loss, Task
+
+TORCH = str(Path(torch.__file__).parent)
 
 
 class Step:
@@ -55,7 +59,8 @@ class Step:
 
 def unfit(batch: Batch, error: Exception) -> DataError:
     """The error for a batch that a model can't take: what was given, what was said, and where."""
-    where = traceback.extract_tb(error.__traceback__)[-1]
+    frames = traceback.extract_tb(error.__traceback__)
+    where = next((frame for frame in reversed(frames) if not frame.filename.startswith(TORCH)), frames[-1])
     return DataError(
         f"the model can't take this batch ({describe_batch(batch)}): {type(error).__name__} in {where.filename}, line "
         f"{where.lineno}: {error}. Look at shapes, dtypes and class numbers in the data, and at what the model was "
