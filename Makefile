@@ -25,7 +25,7 @@ check: $(VENV)/test.done  ## style, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-bench: $(VENV)/bench.done  ## compare a step with plain PyTorch, Lightning and Accelerate, and ways to train (half an hour)
+bench: $(VENV)/bench.done  ## compare a step with plain PyTorch, Lightning and Accelerate, and ways to train (a quarter of an hour)
 	$(BIN)/deepex bench step --json benchmarks/step.json --markdown benchmarks/step_$$(date +%F).md
 	$(BIN)/python benchmarks/protein.py
 

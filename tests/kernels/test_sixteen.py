@@ -61,6 +61,16 @@ a, b, c = torch.randn(3, 8, 8).bfloat16()
 for settings in ({}, {"alpha": 2.0}, {"beta": 0.5}, {"beta": 0.5, "alpha": 3.0}):
     exact = torch.addmm(a.double(), b.double(), c.double(), **settings)
     assert torch.allclose(torch.addmm(a, b, c, **settings).double(), exact, rtol=0.01, atol=0.05), settings
+def lstm(precision):
+    torch.manual_seed(0)
+    model, x = nn.LSTM(6, 8, num_layers=2, batch_first=True), torch.randn(3, 10, 6)
+    with torch.autocast("cpu", precision, enabled=precision != torch.float32):
+        loss = model(x)[0].float().square().mean()
+    loss.backward()
+    return torch.cat([p.grad.flatten() for p in model.parameters()])
+
+cosine = torch.nn.functional.cosine_similarity(lstm(torch.float32), lstm(torch.bfloat16), dim=0).item()
+assert cosine > 0.999, cosine
 assert not installed or seconds(torch.bfloat16) < slow / 3
 print("good")
 """

@@ -20,7 +20,7 @@ from deepex.bench.variants import PEERS, VARIANTS
 from deepex.bench.workloads import SCIENCE, WORKLOADS
 from deepex.errors import TrainingError
 
-SLOW_SECONDS = 30.0  # a variant that takes longer for all its turns takes fewer of them
+SLOW_SECONDS = 120.0  # a variant that takes longer for all its turns takes fewer of them
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,16 @@ from torch.utils import _pytree
 
 from deepex.kernels.override import Kernel, override
 
-OPERATORS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "convolution_backward")
+OPERATORS = (
+    "mm",
+    "addmm",
+    "bmm",
+    "baddbmm",
+    "convolution",
+    "convolution_backward",
+    "mkldnn_rnn_layer",  # an LSTM: torch's own does not work in 16 bits on such a processor
+    "mkldnn_rnn_layer_backward",
+)
 NARROW = (torch.bfloat16, torch.float16)
 
 
@@ -35,6 +44,6 @@ def widen(before: Kernel) -> Kernel:
             return before(*operands, **settings)
         wide = (x.float() if isinstance(x, Tensor) and x.dtype == narrow else x for x in operands)
         results = before(*wide, **settings)
-        return _pytree.tree_map_only(Tensor, lambda result: result.to(narrow), results)
+        return _pytree.tree_map_only(Tensor, lambda x: x.to(narrow) if x.dtype == torch.float32 else x, results)
 
     return kernel
