@@ -20,8 +20,8 @@ def never(replica: Replica) -> None:
 
 def test_the_recipe_goes_before_the_network_and_the_network_before_the_clock() -> None:
     network = LeNet5(shape=(1, 28, 28), classes=10)
-    assert settle_layout("channels_last", network, never) == ("channels_last", "as the recipe says")
-    assert settle_layout("auto", network, never) == ("contiguous", "as the network declares")
+    assert settle_layout("contiguous", network, never) == ("contiguous", "as the recipe says")
+    assert settle_layout("auto", network, never) == ("channels_last", "as the network declares")
     assert settle_layout("auto", nn.Linear(2, 2), never)[0] == "contiguous"
 
 

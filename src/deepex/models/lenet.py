@@ -22,7 +22,7 @@ class LeNet5(nn.Module):
     Reference: LeCun et al., Gradient-based learning applied to document recognition, Proc. IEEE 86 (1998).
     """
 
-    layout = "contiguous"
+    layout = "channels_last"
 
     def __init__(self, *, shape: tuple[int, int, int], classes: int) -> None:
         super().__init__()

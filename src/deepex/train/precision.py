@@ -30,20 +30,33 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
     return torch.autocast(device.type, DTYPES[precision])
 
 
-def advise(precision: Precision, rate: float, fp32_rate: float) -> str:
-    """A warning in words where 16 bits cost time instead of saving it, from both measured rates; else nothing.
+def has_instructions(precision: Precision, device: torch.device) -> bool:
+    """Whether a device computes so by itself; a processor without such instructions does it through fp32."""
+    if precision == "fp32" or device.type != "cpu":
+        return True
+    mkldnn = torch.ops.mkldnn
+    known = mkldnn._is_mkldnn_bf16_supported if precision == "bf16" else mkldnn._is_mkldnn_fp16_supported
+    return bool(known())
 
-    >>> advise("bf16", 200.0, 100.0)
+
+def advise(precision: Precision, ratio: float, *, instructions: bool) -> str:
+    """A warning in words where 16 bits cost time instead of saving it; else nothing.
+
+    Arguments:
+        ratio: the measured rate of matrix products over that in fp32.
+        instructions: whether the device has any for this precision.
+
+    >>> advise("bf16", 2.0, instructions=True)
     ''
-    >>> advise("bf16", 10.0, 100.0)[:60]
-    'warning: bf16 matrix products run at 0.10 times the fp32 rat'
+    >>> advise("bf16", 0.95, instructions=False)[:61]
+    'warning: bf16 matrix products run at 0.95 times the fp32 rate'
     """
-    ratio = rate / fp32_rate
-    if precision == "fp32" or ratio >= WORTHWHILE:
+    if precision == "fp32" or (instructions and ratio >= WORTHWHILE):
         return ""
+    reason = "" if instructions else ", which has no instructions for them"
     return (
-        f"warning: {precision} matrix products run at {ratio:.2f} times the fp32 rate on this processor, which has no "
-        f"instructions for them. This run goes on in {precision}; --precision fp32 will be faster."
+        f"warning: {precision} matrix products run at {ratio:.2f} times the fp32 rate on this processor{reason}. "
+        f"This run goes on in {precision}; --precision fp32 is likely faster."
     )
 
 

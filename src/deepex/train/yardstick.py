@@ -6,7 +6,7 @@ import torch
 
 from deepex.record.flops import count_flops, measure_gemm_peak
 from deepex.sample import Batch
-from deepex.train.precision import DTYPES, advise
+from deepex.train.precision import DTYPES, advise, has_instructions
 from deepex.train.step import Step, unfit
 
 SMALL_STEP = 8_000_000  # FLOP; below, threads wait for each other longer than they help (docs/log.md)
@@ -35,12 +35,13 @@ def measure_yardstick(step: Step, batch: Batch) -> Yardstick:
     replica.check_gradients()
     replica.block.copy_(before)
     replica.gradients.zero_()
-    fp32 = measure_gemm_peak(device)
-    own = fp32 if step.precision == "fp32" else measure_gemm_peak(device, DTYPES[step.precision])
-    advice = [sentence for sentence in (_share_out(flops, device), advise(step.precision, own, fp32)) if sentence]
+    peak = measure_gemm_peak(device, DTYPES[step.precision])
+    ratio = 1.0 if step.precision == "fp32" else peak / measure_gemm_peak(device)
+    warning = advise(step.precision, ratio, instructions=has_instructions(step.precision, device))
+    advice = [sentence for sentence in (_share_out(flops, device), warning) if sentence]
     return Yardstick(
         flops_per_step=flops,
-        gemm_flops_per_second=own,
+        gemm_flops_per_second=peak,
         threads=torch.get_num_threads(),
         advice=advice,
     )
