@@ -1,7 +1,7 @@
 """Where the time of a step goes, by phase, in wall seconds. Phases are context managers and nest in a step.
 
 One look at the clock ends a phase and begins the next, so nothing between two phases is lost, and recording a step
-costs seven looks: half a percent of the smallest network's step.
+costs seven looks: under one percent of the smallest network's step.
 """
 
 from time import perf_counter
