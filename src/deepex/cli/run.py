@@ -9,7 +9,7 @@ import typer
 
 from deepex import api
 from deepex.cli.outcome import print_outcome
-from deepex.errors import UsageError
+from deepex.cli.output import check_output, write_output
 from deepex.launch.start import is_first_rank
 from deepex.record.progress import Verbosity
 
@@ -43,6 +43,8 @@ def run(
         settings=tuple(settings or ()),
     )
     to_stdout = json_file is not None and str(json_file) == "-"
+    if json_file is not None and not to_stdout and is_first_rank():
+        check_output(json_file, "--json")
     finished = api.run(recipe, out=out, verbosity="quiet" if to_stdout else choose_verbosity(quiet))
     if not is_first_rank():
         return
@@ -50,7 +52,7 @@ def run(
         print(json.dumps(finished.summary, indent=2))
         return
     if json_file is not None:
-        write_summary(json_file, finished)
+        write_output(json_file, "--json", json.dumps(finished.summary, indent=2) + "\n")
     print_outcome(finished, quiet)
 
 
@@ -59,12 +61,3 @@ def choose_verbosity(quiet: bool) -> Verbosity:
     if quiet:
         return "quiet"
     return "bar" if sys.stdout.isatty() else "lines"
-
-
-def write_summary(path: Path, finished: api.Run) -> None:
-    try:
-        path.write_text(json.dumps(finished.summary, indent=2) + "\n")
-    except OSError as error:
-        raise UsageError(
-            f"--json {path} can't be written: {error.strerror}. The run itself is complete: {finished.path}"
-        ) from error

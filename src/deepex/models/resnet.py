@@ -12,7 +12,7 @@ class Bottleneck(nn.Module):
     """1x1, 3x3 and 1x1 convolutions beside a shortcut; a projection stands in the shortcut where shapes differ.
 
     The last batch-norm begins with scale zero, so a new block is the identity: early gradients are well-behaved, in
-    bf16 too (cosine 0.998 with the fp32 gradient, against 0.13 with scale one).
+    bf16 too (cosine 0.995 with the fp32 gradient at 1 x 120 x 85 and batch 16, against 0.10 with scale one).
     """
 
     def __init__(self, channels: int, width: int, stride: int) -> None:
