@@ -41,11 +41,11 @@ $(VENV)/core.done: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/test.done: $(VENV)/core.done $(VENV)/debian.done
-	$(PIP) --editable '.[protein,test,check]'
+	$(PIP) --editable '.[data,protein,test,check]'
 	@touch $@
 
 $(VENV)/bench.done: $(VENV)/core.done
-	$(PIP) --editable '.[bench]'
+	$(PIP) --editable '.[data,bench]'
 	@touch $@
 
 # Real programs that tests drive. Installed only where one is missing.

@@ -4,6 +4,7 @@
     ├── UsageError           wrong command, key or value                       exit 2
     │   ├── ConfigError      a recipe that does not hold together
     │   ├── DataError        a data set that is missing, damaged or unfit
+    │   │   └── SampleError  one sample that can't be used; the others can
     │   └── RunFolderError   a run directory that exists or can't be written
     ├── TrainingError        a run that started and failed                     exit 1
     │   └── PeerError        another rank died or fell silent; the cause is there
@@ -22,6 +23,7 @@ __all__ = [
     "Interrupted",
     "PeerError",
     "RunFolderError",
+    "SampleError",
     "TrainingError",
     "UsageError",
     "unknown",
@@ -46,6 +48,10 @@ class ConfigError(UsageError):
 
 class DataError(UsageError):
     """A data set that is missing, damaged or unfit for the task."""
+
+
+class SampleError(DataError):
+    """One sample that can't be used. Its text names file and sample; what packs may leave such samples out."""
 
 
 class RunFolderError(UsageError):

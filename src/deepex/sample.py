@@ -1,9 +1,11 @@
 """The nouns of the data's way: what one sample holds, and a batch of them. They know no file and no task."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import torch
 from torch import Tensor
 
 Batch: TypeAlias = dict[str, Tensor]
@@ -12,11 +14,32 @@ Batch: TypeAlias = dict[str, Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """One quantity of a sample: its shape, dtype (a torch name such as `float32`) and unit."""
+    """One quantity of a sample.
+
+    Attributes:
+        shape: of one sample; a single number has none.
+        dtype: a torch name such as `float32`.
+        unit: as in `K`.
+        description: what it is, in words.
+        channels: names along the first dimension, if that dimension counts channels.
+        classes: names of the classes, if the number is one of them.
+    """
 
     shape: tuple[int, ...]
     dtype: str
     unit: str = ""
+    description: str = ""
+    channels: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.channels and (not self.shape or len(self.channels) != self.shape[0]):
+            raise ValueError(f"{len(self.channels)} channel names for a field of shape {self.shape}")
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of one sample."""
+        return math.prod(self.shape) * getattr(torch, self.dtype).itemsize
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +51,11 @@ class SampleSpec:
     """
 
     fields: Mapping[str, Field] = field(default_factory=dict)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of one sample."""
+        return sum(field.num_bytes for field in self.fields.values())
 
 
 def describe_batch(batch: Batch) -> str:

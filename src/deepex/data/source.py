@@ -16,7 +16,10 @@ Indices = Sequence[int] | NDArray[np.int64]
 
 
 class Source(Protocol):
-    """Samples by index."""
+    """Samples by index.
+
+    A source travels to other processes by pickle and may be read by a thread; it opens its files where it is read.
+    """
 
     spec: SampleSpec
 
@@ -24,6 +27,9 @@ class Source(Protocol):
 
     def read(self, indices: Indices, out: Batch) -> None:
         """Fill the first `len(indices)` places of `out`, a buffer for each field, in the order of `indices`."""
+
+    def name(self, index: int) -> str:
+        """What this sample is called: no other has this name, and it keeps it when samples are added."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +70,9 @@ class ArraySource:
             # With `clip`, NumPy writes straight into the buffer; for small samples it is twice as fast as torch.
             np.take(self._arrays[name], indices, axis=0, out=as_array(buffer)[: len(indices)], mode="clip")
 
+    def name(self, index: int) -> str:
+        return str(index)
+
 
 class Subset:
     """Some samples of another source."""
@@ -76,6 +85,9 @@ class Subset:
 
     def read(self, indices: Indices, out: Batch) -> None:
         self.source.read(self.indices[np.asarray(indices)], out)
+
+    def name(self, index: int) -> str:
+        return self.source.name(int(self.indices[index]))
 
 
 def read_all(source: Source, limit: int | None = None) -> Batch:

@@ -1,0 +1,81 @@
+"""What scientists have, as sources: one reader a file, imported when a path needs it. The table in plain sight.
+
+A reader is a module with `Options`, a frozen dataclass of what may be set, and `open_source(path, options)`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from deepex.config import override
+from deepex.data.source import Source
+from deepex.errors import DataError, unknown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader:
+    """What a reader reads, how its files end, and what to install for it."""
+
+    reads: str
+    suffixes: tuple[str, ...]
+    extra: str = ""
+
+
+READERS = {
+    "images": Reader(reads="PNG and JPEG images in folders", suffixes=(".png", ".jpg", ".jpeg")),
+    "hdf5": Reader(
+        reads="HDF5: many samples in a file, or a sample in each of many", suffixes=(".h5", ".hdf5", ".hdf", ".he5")
+    ),
+    "netcdf": Reader(reads="NetCDF, by xarray", suffixes=(".nc", ".nc4", ".cdf"), extra="data"),
+    "zarr": Reader(reads="Zarr, by xarray", suffixes=(".zarr",), extra="data"),
+    "trajectory": Reader(
+        reads="molecular trajectories, by MDAnalysis, as contact maps",
+        suffixes=(".dcd", ".xtc", ".trr", ".pdb", ".gro", ".ncdf", ".lammpsdump", ".xyz"),
+        extra="data",
+    ),
+    "ascii": Reader(reads="matrices as text, one or many in a file", suffixes=(".txt", ".dat", ".csv", ".array")),
+    "numpy": Reader(reads="NumPy arrays", suffixes=(".npy", ".npz")),
+    "tfrecord": Reader(reads="TFRecord files of examples, as CosmoFlow's", suffixes=(".tfrecord",), extra="data"),
+}
+
+
+def open_source(path: Path, reader: str | None = None, options: Sequence[str] = ()) -> Source:
+    """The samples at a path; `options` are `key=value` texts for its reader, which is guessed unless given.
+
+    Example: `open_source(Path("photos"), options=["channels=3", "height=224", "width=224"])`
+    """
+    name = reader or guess_reader(path)
+    if name not in READERS:
+        raise DataError(unknown("reader", name, READERS))
+    try:
+        module = import_module(f"deepex.data.sources.{name}")
+        source: Source = module.open_source(path, override(module.Options(), list(options)))
+    except ModuleNotFoundError as error:
+        cure = f"pip install 'deepex[{READERS[name].extra}]'" if READERS[name].extra else f"pip install {error.name}"
+        raise DataError(f"to read {READERS[name].reads}, {error.name} is missing. Install it with: {cure}") from error
+    return source
+
+
+def guess_reader(path: Path) -> str:
+    """The reader for a path, by how its name ends; for a folder, by how the first of its files does.
+
+    >>> guess_reader(Path("run7.nc"))
+    'netcdf'
+    """
+    if (named := _by_suffix(path)) is not None:
+        return named
+    if not path.exists():
+        raise DataError(f"there is nothing at {path}. Give a file or folder that exists.")
+    files = sorted(file for file in path.rglob("*") if _by_suffix(file)) if path.is_dir() else []
+    if not files:
+        endings = ", ".join(sorted({suffix for reader in READERS.values() for suffix in reader.suffixes}))
+        what = "holds no file that ends" if path.is_dir() else "does not end"
+        raise DataError(f"{path} {what} with one of {endings}. Name its reader with --reader: {', '.join(READERS)}.")
+    return str(_by_suffix(files[0]))
+
+
+def _by_suffix(path: Path) -> str | None:
+    """A path's reader by its ending, that of compression aside."""
+    name = path.name.lower().removesuffix(".gz")
+    return next((key for key, reader in READERS.items() if name.endswith(reader.suffixes)), None)
