@@ -44,6 +44,7 @@ def build_recipe(
     ranks: int | None = None,
     sync: str | None = None,
     precision: str | None = None,
+    stage: str | None = None,
     seed: int | None = None,
     until: float | None = None,
     settings: tuple[str, ...] | Mapping[str, Any] = (),
@@ -64,6 +65,7 @@ def build_recipe(
     chosen = {
         "task": {"size": size},
         "world": {"ranks": ranks},
+        "data": {"stage": stage},
         "stop": {"target": until},
         "sync": sync,
         "precision": precision,
@@ -85,8 +87,8 @@ def run(
         what: a task's name, the path of a recipe.toml, a task of your own, or a recipe.
         out: the run directory; by default a fresh name under runs/.
         verbosity: `lines`, `bar` or `quiet`.
-        changes: `size`, `ranks`, `sync`, `precision`, `seed`, `until`, and `settings={"data.batch": 32}` for any
-            other key.
+        changes: `size`, `ranks`, `sync`, `precision`, `stage`, `seed`, `until`, and `settings={"data.batch": 32}` for
+            any other key.
 
     Example: `run("protein", ranks=2, sync="local:epoch").summary["target_reached"]`
     """

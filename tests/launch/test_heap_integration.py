@@ -11,7 +11,7 @@ import json, resource, sys, tempfile
 from dataclasses import replace
 from pathlib import Path
 import torch
-from deepex.data import PlanConfig
+from deepex.data import DataConfig
 from deepex.launch.start import start
 from deepex.models.cosmoflow import CosmoFlow
 from deepex.tasks.arrays import ArrayTask
@@ -29,7 +29,7 @@ task = ArrayTask(
     arrays={"x": torch.rand(50, 2, 32, 32, 32), "y": torch.rand(50, 4)},
     objective=error, threshold=-1.0,
 )
-recipe = Recipe(task=task, data=PlanConfig(batch=4), stop=StopConfig(epochs=1), keep_heap=sys.argv[1] == "keep")
+recipe = Recipe(task=task, data=DataConfig(batch=4), stop=StopConfig(epochs=1), keep_heap=sys.argv[1] == "keep")
 with tempfile.TemporaryDirectory() as folder:
     run = start(recipe, Path(folder) / "run", "quiet")
     print(json.dumps({

@@ -14,7 +14,8 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from deepex.data.pack import Column, write
+from deepex.data import ArraySource
+from deepex.data.pack import pack
 from deepex.launch.start import start
 from deepex.record.folder import RunFolder
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
@@ -47,15 +48,16 @@ def write_data_set(path: Path, frames_each: int = 60, num_trajectories: int = 4)
     distances = np.linalg.norm(places[:, :, None] - places[:, None], axis=-1)
     size = np.sqrt(np.square(places - places.mean(1, keepdims=True)).sum(2).mean(1)).astype(np.float32)
     temperatures = np.repeat(np.linspace(300, 390, num_trajectories, dtype=np.float32), frames_each)
-    columns = {
-        "contact_map": Column(values=distances < 8),
-        "temperature": Column(values=temperatures, unit="K"),
-        "radius_of_gyration": Column(values=size, unit="angstrom"),
-        "rmsd": Column(values=size / 2, unit="angstrom"),
-        "native_fraction": Column(values=native_fraction),
-        "trajectory": Column(values=np.repeat(np.arange(num_trajectories, dtype=np.int32), frames_each)),
+    arrays = {
+        "contact_map": distances < 8,
+        "temperature": temperatures,
+        "radius_of_gyration": size,
+        "rmsd": size / 2,
+        "native_fraction": native_fraction,
+        "trajectory": np.repeat(np.arange(num_trajectories, dtype=np.int32), frames_each),
     }
-    write(path, columns, {"trajectories": [{"validation": i == num_trajectories - 1} for i in range(num_trajectories)]})
+    trajectories = [{"validation": number == num_trajectories - 1} for number in range(num_trajectories)]
+    pack(ArraySource(arrays), path, attributes={"trajectories": trajectories})
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deepex.data.pack import PackedSource
+from deepex.data.packed import PackedSource
 from deepex.errors import DataError
 from deepex.science import protein
 from deepex.science.protein import Trajectory

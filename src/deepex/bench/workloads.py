@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from deepex.data import PlanConfig
+from deepex.data import DataConfig
 from deepex.models.cosmoflow import CosmoFlow
 from deepex.models.cvae import CVAE
 from deepex.models.deeplab import DeepLab
@@ -44,7 +44,7 @@ class Workload:
         task = ArrayTask(
             name="bench", network=self.network, arrays=arrays, objective=self.loss, threshold=float("-inf")
         )
-        return Recipe(task=task, data=PlanConfig(batch=self.batch), optimiser=self.optimiser)
+        return Recipe(task=task, data=DataConfig(batch=self.batch), optimiser=self.optimiser)
 
 
 def classify(model: nn.Module, batch: Batch) -> Tensor:

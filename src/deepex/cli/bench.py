@@ -1,14 +1,23 @@
 """`deepex bench`: compare deepex with what people use today, on this machine."""
 
-from collections.abc import Mapping
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.live import Live
 
+from deepex.bench import input as input_bench
+from deepex.bench import input_table
 from deepex.bench import step as bench
+from deepex.bench.input import SOURCES
+from deepex.bench.input_data import BYTES_A_SAMPLE, LEAST_SAMPLES
 from deepex.bench.layers import layer_table, watch_layers
 from deepex.bench.table import LEGEND, conclusions, markdown, terminal_table
 from deepex.bench.workloads import WORKLOADS
@@ -18,6 +27,12 @@ from deepex.record.provenance import describe_hardware, describe_versions
 from deepex.train.precision import DTYPES
 
 PACKAGES = ("lightning", "accelerate")
+INPUT_PACKAGES = {"webdataset": "webdataset", "cv2": "opencv-python-headless"}  # as imported, as installed
+
+JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the rows here; - is stdout.")]
+MarkdownFile = Annotated[
+    Path | None, typer.Option("--markdown", metavar="FILE", help="Write tables that name the hardware here.")
+]
 
 app = typer.Typer(help="Compare deepex with what people use today.", no_args_is_help=True)
 
@@ -33,41 +48,58 @@ def step(
         list[str] | None, typer.Option(help=f"One of {', '.join(WORKLOADS)}; again for another. [default: all]")
     ] = None,
     repeats: Annotated[int, typer.Option(help="Turns of each variant.")] = 7,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the rows here; - is stdout.")
-    ] = None,
-    markdown_file: Annotated[
-        Path | None, typer.Option("--markdown", metavar="FILE", help="Write tables that name the hardware here.")
-    ] = None,
+    json_file: JsonFile = None,
+    markdown_file: MarkdownFile = None,
 ) -> None:
     """Time a step of the plain PyTorch loop, Lightning, Accelerate and deepex, taking turns on all cores."""
-    names = list(dict.fromkeys(workload or WORKLOADS))
-    for name in names:
-        if name not in WORKLOADS:
-            raise UsageError(unknown("workload", name, WORKLOADS))
-    if repeats < 1:
-        raise UsageError(f"--repeats {repeats}. Allowed: whole numbers from 1.")
-    to_stdout = json_file is not None and str(json_file) == "-"
-    if json_file is not None and not to_stdout:
-        check_output(json_file, "--json")
-    if markdown_file is not None:
-        check_output(markdown_file, "--markdown")
+    names = _chosen("workload", workload, WORKLOADS)
+    to_stdout = _check(repeats, json_file, markdown_file)
     variants, missing = bench.available_variants()
-    console = Console(stderr=to_stdout, highlight=False, width=max(120, Console().width))
-    for package in missing:
-        console.print(f"without {package}, which is not installed: pip install 'deepex[bench]' brings it in")
+    console = _console(to_stdout, missing)
     with console.status("starting") as status:
         rows = bench.measure(names, variants, repeats, status.update)
     console.print(terminal_table(rows))
     for line in (LEGEND, *conclusions(rows)):
         console.print(line)
-    if to_stdout:
-        print(bench.to_json(rows), end="")
-    elif json_file is not None:
-        write_output(json_file, "--json", bench.to_json(rows))
-    if markdown_file is not None:
-        write_output(markdown_file, "--markdown", markdown(rows, _facts(names, repeats)))
-        console.print(f"tables: {markdown_file}")
+    command = f"deepex bench step{_options('workload', names, WORKLOADS)} --repeats {repeats}"
+    _write(console, json_file, bench.to_json(rows), markdown_file, markdown(rows, _facts(PACKAGES, command)))
+
+
+@app.command("input", epilog="Example:  deepex bench input --source packed --samples 2000 --repeats 3")
+def input_(
+    source: Annotated[
+        list[str] | None, typer.Option(help=f"One of {', '.join(SOURCES)}; again for another. [default: all]")
+    ] = None,
+    repeats: Annotated[int, typer.Option(help="Turns of each variant; of a run, epochs, at most 3.")] = 7,
+    samples: Annotated[
+        int, typer.Option(help="Images to make; fewer may fit into caches. Of 3.5 MB samples, one for each 160.")
+    ] = 20_000,
+    folder: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where to make the data, which is removed. [default: /tmp]")
+    ] = None,
+    json_file: JsonFile = None,
+    markdown_file: MarkdownFile = None,
+) -> None:
+    """Count samples a second of the feed, torch's DataLoader, webdataset and a mere copy, and what runs wait for."""
+    names = _chosen("source", source, SOURCES)
+    to_stdout = _check(repeats, json_file, markdown_file)
+    if samples < LEAST_SAMPLES:
+        raise UsageError(f"--samples {samples}. Allowed: whole numbers from {LEAST_SAMPLES}.")
+    place = _place_for(samples, folder or Path(tempfile.gettempdir()))
+    missing = [package for module, package in INPUT_PACKAGES.items() if find_spec(module) is None]
+    console = _console(to_stdout, missing)
+    # No thread that draws while others are timed: text is drawn when it changes.
+    with (
+        Live(console=console, auto_refresh=False, transient=True) as live,
+        tempfile.TemporaryDirectory(prefix="deepex-bench-", dir=place) as made,
+    ):
+        rows = input_bench.measure(names, repeats, samples, Path(made), lambda text: live.update(text, refresh=True))
+    console.print(input_table.terminal_table(rows))
+    for line in (input_table.LEGEND, *input_table.conclusions(rows)):
+        console.print(line)
+    command = f"deepex bench input{_options('source', names, SOURCES)} --repeats {repeats} --samples {samples}"
+    facts = _facts(tuple(INPUT_PACKAGES.values()), command)
+    _write(console, json_file, input_bench.to_json(rows), markdown_file, input_table.markdown(rows, facts))
 
 
 @app.command("layers", epilog="Example:  deepex bench layers --workload cvae --top 5")
@@ -95,14 +127,71 @@ def layers(
     )
 
 
-def _facts(names: list[str], repeats: int) -> Mapping[str, Any]:
-    hardware, versions = describe_hardware(), describe_versions(PACKAGES)
-    chosen = "" if names == list(WORKLOADS) else "".join(f" --workload {name}" for name in names)
+def _chosen(kind: str, given: list[str] | None, allowed: Mapping[str, Any]) -> list[str]:
+    """What was asked for, each once; all if nothing was."""
+    names = list(dict.fromkeys(given or allowed))
+    for name in names:
+        if name not in allowed:
+            raise UsageError(unknown(kind, name, allowed))
+    return names
+
+
+def _check(repeats: int, json_file: Path | None, markdown_file: Path | None) -> bool:
+    """Refuse what could not be done after the measuring; whether rows go to standard output."""
+    if repeats < 1:
+        raise UsageError(f"--repeats {repeats}. Allowed: whole numbers from 1.")
+    to_stdout = json_file is not None and str(json_file) == "-"
+    if json_file is not None and not to_stdout:
+        check_output(json_file, "--json")
+    if markdown_file is not None:
+        check_output(markdown_file, "--markdown")
+    return to_stdout
+
+
+def _place_for(samples: int, folder: Path) -> Path:
+    """The folder, if the data can be made in it."""
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise UsageError(f"--folder {folder} is no folder that can be written to. Choose another.")
+    free, needed = shutil.disk_usage(folder).free, samples * BYTES_A_SAMPLE
+    if free < needed:
+        raise UsageError(
+            f"{folder} has {free / 2**30:.3g} GiB left, and --samples {samples} needs {needed / 2**30:.3g} GiB. Choose "
+            "another with --folder, or fewer samples."
+        )
+    return folder
+
+
+def _console(to_stdout: bool, missing: Sequence[str]) -> Console:
+    """Where tables go; it says which packages are missing."""
+    console = Console(stderr=to_stdout, highlight=False, width=max(120, Console().width))
+    for package in missing:
+        console.print(f"without {package}, which is not installed: pip install 'deepex[bench]' brings it in")
+    return console
+
+
+def _write(console: Console, json_file: Path | None, rows: str, markdown_file: Path | None, tables: str) -> None:
+    """Rows and tables into the files that were asked for."""
+    if json_file is not None and str(json_file) == "-":
+        print(rows, end="")
+    elif json_file is not None:
+        write_output(json_file, "--json", rows)
+    if markdown_file is not None:
+        write_output(markdown_file, "--markdown", tables)
+        console.print(f"tables: {markdown_file}")
+
+
+def _options(name: str, chosen: list[str], allowed: Mapping[str, Any]) -> str:
+    """The choice as words of a command; nothing if it is all."""
+    return "" if chosen == list(allowed) else "".join(f" --{name} {each}" for each in chosen)
+
+
+def _facts(packages: tuple[str, ...], command: str) -> Mapping[str, Any]:
+    hardware, versions = describe_hardware(), describe_versions(packages)
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "processor": f"{hardware['processor']}, {hardware['instructions']}, {hardware['cores']} cores",
         "memory": f"{hardware['memory_gib']} GiB",
         "system": hardware["system"],
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
-        "command": f"deepex bench step{chosen} --repeats {repeats}",
+        "command": command,
     }

@@ -1,21 +1,59 @@
-"""`deepex data`: make a data set, look into one."""
+"""`deepex data`: make a data set, pack one, check one, look into one."""
 
+import json
 import os
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
 
-from deepex.data.pack import PackedSource
-from deepex.errors import UsageError, unknown
+from deepex.cli.data_progress import Meter
+from deepex.cli.data_tables import (
+    console_for,
+    findings_row,
+    packed_row,
+    print_findings,
+    print_inside,
+    print_packed,
+    told_size,
+)
+from deepex.cli.output import check_output, write_output
+from deepex.data.check import Unverified
+from deepex.data.check import check as check_source
+from deepex.data.origin import describe_origin, find_files, is_packed
+from deepex.data.pack import PackConfig, Packed
+from deepex.data.pack import pack as pack_source
+from deepex.data.packed import PackedSource
+from deepex.data.panels import choose_panels
+from deepex.data.sheet import draw_sheet
+from deepex.data.source import Source
+from deepex.data.sources import READERS, guess_reader, open_source
+from deepex.data.stage import clean_stage
+from deepex.errors import DataError, DeepexError, Interrupted, UsageError, unknown
+from deepex.fabric import Fabric
+from deepex.launch.detect import Launched, detect
+from deepex.launch.rank import open_fabric
 from deepex.tasks.protein import packaged_file
 
 MAKERS = ("protein",)
+DAY_SECONDS = 24 * 3600.0  # a rank may write its share for so long before it meets the others
+V = TypeVar("V")
 
-app = typer.Typer(help="Make a data set, or look into one.", no_args_is_help=True)
+ReaderOption = Annotated[
+    str | None, typer.Option(metavar="READER", help=f"One of {', '.join(READERS)}. [default: by the files' endings]")
+]
+Options = Annotated[
+    list[str] | None, typer.Argument(metavar="key=value", help="Options of the reader, as in channels=1.")
+]
+JsonOption = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Write the same for programs; - is stdout.")
+]
+
+app = typer.Typer(help="Make, pack or check a data set, or look into one.", no_args_is_help=True)
 
 
 @app.command("make", epilog="Example:  deepex data make protein --frames 50 --out bba.h5")
@@ -47,31 +85,209 @@ def make(
     print(f"{out}: content sha256 {content}")
 
 
+@app.command("pack", epilog="Example:  deepex data pack photos photos.h5 channels=3 height=224 width=224")
+def pack(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A file, or a folder of files.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write, or the folder of shards.")],
+    options: Options = None,
+    reader: ReaderOption = None,
+    ranks: Annotated[int | None, typer.Option(help="Ranks that read and write. [default: one a core]")] = None,
+    shards: Annotated[int, typer.Option(help="Files to write, in a folder; 0 is one file and no folder.")] = 0,
+    skip_bad: Annotated[
+        int, typer.Option(metavar="N", help="How many samples may be left out since they can't be used.")
+    ] = 0,
+    keep_nan: Annotated[bool, typer.Option("--keep-nan", help="Keep samples with NaN or infinite values.")] = False,
+    json_file: JsonOption = None,
+) -> None:
+    """Pack files into one HDF5 data set, with statistics and checksums.
+
+    Stop it when you like: the same command goes on where it stood. Started by srun, mpirun or torchrun, all ranks of
+    all nodes pack together.
+    """
+    launched = detect(os.environ)
+    launched = None if launched is None or launched.world.size == 1 else launched
+    config = PackConfig(ranks=_count_ranks(ranks, launched), shards=shards, skip_bad=skip_bad, keep_nan=keep_nan)
+    _check_place(source, out)
+    with open_fabric(launched, DAY_SECONDS) as fabric:
+        _agree(fabric, lambda: _check_file(json_file, "--json") if fabric.world.is_first else None)
+        row = _pack(fabric, source, out, reader, options or [], config)
+    if fabric.world.is_first:
+        print_packed(console_for(str(json_file) == "-"), row)
+        _write_json(json_file, row)
+
+
+@app.command("check", epilog="Example:  deepex data check photos.h5 --sheet photos.png")
+def check(
+    path: Annotated[Path, typer.Argument(metavar="SOURCE|FILE", help="A packed data set, or any source.")],
+    options: Options = None,
+    reader: ReaderOption = None,
+    sheet: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Draw some samples, with their names and classes.")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(metavar="FIELD", help="A field that splits the samples. [default: by their names]")
+    ] = None,
+    validation_share: Annotated[float, typer.Option(help="What a split by name holds back.")] = 0.2,
+    compare: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD", help="What makes samples equal; again for another. [default: all but labels]"),
+    ] = None,
+    json_file: JsonOption = None,
+) -> None:
+    """Look for damage, NaN, constant channels, copies, leaks between train and validation, and rare classes.
+
+    Ends with 1 if there are errors; warnings alone end with 0.
+    """
+    _refuse_ranks()
+    _check_file(json_file, "--json")
+    _check_file(sheet, "--sheet")
+    source = _open(path, reader, options or [], Unverified)
+    if sheet is not None:
+        choose_panels(source.spec)  # refuses what can't be drawn before the long look
+    with Meter("checking", source.spec.num_bytes) as meter:
+        findings = check_source(
+            source, split=split, validation_share=validation_share, compare=compare or (), tell=meter.tell
+        )
+    console = console_for(str(json_file) == "-")
+    print_findings(console, path, findings)
+    if sheet is not None:
+        _write_bytes(sheet, "--sheet", draw_sheet(source, path.absolute().resolve().name))
+        console.print(f"sheet: {sheet}", soft_wrap=True)
+    _write_json(json_file, findings_row(path, findings))
+    if findings.of("error"):
+        raise typer.Exit(1)
+
+
 @app.command("info", epilog="Example:  deepex data info protein")
 def info(
-    what: Annotated[str, typer.Argument(metavar="TASK|FILE", help="A packed file, or protein for the packaged one.")],
+    what: Annotated[str, typer.Argument(metavar="TASK|FILE|SOURCE", help="A packed data set, any source, or protein.")],
+    options: Options = None,
+    reader: ReaderOption = None,
 ) -> None:
-    """Print what is inside a packed data set, and verify it."""
-    source = PackedSource(packaged_file() if what in MAKERS else Path(what))
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"{source.path}: {len(source):,} samples, content sha256 {source.content_sha256} (verified)")
-    console.print(source.attributes.get("title", ""))
-    table = Table(
-        "field", "shape", "dtype", "unit", "least", "mean", "most", "description", box=None, padding=(0, 2, 0, 0)
-    )
-    for name, field in source.spec.fields.items():
-        values = source.arrays[name]
-        figures = (
-            ("", "", "")
-            if name in source.bits
-            else tuple(f"{figure:.4g}" for figure in (values.min(), values.mean(), values.max()))
+    """Print what is inside a data set, without reading all of it. Of a large packed one the header is verified."""
+    path = packaged_file() if what in MAKERS else Path(what)
+    source = _open(path, reader, options or [], PackedSource)
+    print_inside(console_for(False), str(path), source, find_files(path).num_bytes)
+
+
+@app.command("unstage", epilog="Example:  deepex data unstage /local/scratch/deepex")
+def unstage(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that runs staged data into.")],
+) -> None:
+    """Remove the copies that runs left in a folder of this node, and nothing else."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is no folder. Give the one that data.stage named.")
+    files, num_bytes = clean_stage(folder)
+    print(f"{folder}: {files} files removed, {told_size(num_bytes)} freed" if files else f"{folder}: nothing staged")
+
+
+def _pack(
+    fabric: Fabric, path: Path, out: Path, reader: str | None, options: Sequence[str], config: PackConfig
+) -> dict[str, Any]:
+    """Pack as one rank, or alone; returns the outcome for programs."""
+
+    def open_reader() -> tuple[str, Source]:
+        name = reader or guess_reader(path)
+        return name, open_source(path, name, options)
+
+    name, source = _agree(fabric, open_reader)
+    first = fabric.world.is_first
+    files = find_files(path, options) if first else None
+    attributes = describe_origin(path, name, options, source, files) if files else {}
+    is_resumed = out.with_name(out.name + ".parts").exists()
+    begun = time.monotonic()
+    try:
+        with Meter("packing", source.spec.num_bytes, speaks=first) as meter:
+            packed: Packed = pack_source(
+                source,
+                out,
+                config,
+                attributes=attributes,
+                fingerprint=files.fingerprint if files else "",
+                tell=meter.tell,
+                fabric=fabric,
+            )
+    except KeyboardInterrupt:
+        raise Interrupted("stopped; what is packed is kept. Go on with the same command.") from None
+    seconds = time.monotonic() - begun
+    return packed_row(packed, find_files(out).num_bytes, seconds, source.spec.num_bytes, is_resumed)
+
+
+def _agree(fabric: Fabric, what: Callable[[], V]) -> V:
+    """Do something on each rank; what goes wrong on any is raised on all, so that none waits for one that left."""
+    outcome: V | None = None
+    problem: DeepexError | None = None
+    try:
+        outcome = what()
+    except DeepexError as error:
+        problem = error
+    for each in fabric.gather(problem):
+        if each is not None:
+            raise each
+    return outcome  # type: ignore[return-value]  # without a problem there is an outcome
+
+
+def _count_ranks(ranks: int | None, launched: Launched | None) -> int:
+    if launched is None:
+        return len(os.sched_getaffinity(0)) if ranks is None else ranks
+    if ranks not in (None, launched.world.size):
+        raise UsageError(
+            f"--ranks {ranks}, but {launched.world.launcher} started {launched.world.size}. Leave --ranks out there."
         )
-        shape = " x ".join(map(str, field.shape)) or "one number"
-        dtype = "bits" if name in source.bits else field.dtype
-        table.add_row(name, shape, dtype, field.unit, *figures, source.descriptions[name])
-    console.print(table)
-    for key, value in source.attributes.items():
-        if isinstance(value, list):
-            console.print(f"{key}: {len(value)} entries")
-        else:
-            console.print(f"{key}: {value}")
+    return 1
+
+
+def _check_place(source: Path, out: Path) -> None:
+    """Refuse a place for the packed set that is no place, or one inside its own source."""
+    if "=" in out.name and not out.suffix == ".h5":
+        raise UsageError(f"OUT is '{out}', which looks like an option. Write: deepex data pack SOURCE OUT key=value …")
+    if source.is_dir() and source.resolve() in out.absolute().resolve().parents:
+        raise DataError(f"{out} lies inside {source}, and would be read as a part of it. Choose a place beside it.")
+
+
+def _check_file(path: Path | None, option: str) -> None:
+    """Refuse a file that could not be written later."""
+    if path is not None and str(path) != "-":
+        check_output(path, option)
+
+
+def _refuse_ranks() -> None:
+    launched = detect(os.environ)
+    if launched is not None and launched.world.size > 1:
+        raise UsageError(
+            f"{launched.world.launcher} started {launched.world.size} ranks, and deepex data check is one process. "
+            "Start it by hand, or as one rank."
+        )
+
+
+def _open(path: Path, reader: str | None, options: Sequence[str], packed: type[PackedSource]) -> Source:
+    """A packed data set, if that is what stands there and no reader is named; else what a reader finds."""
+    if reader is None and is_packed(path):
+        if options:
+            raise UsageError(
+                f"{path} is a packed data set, and has no options ({', '.join(options)}). Leave them out, or name the "
+                "reader that has them with --reader."
+            )
+        return packed(path)
+    return open_source(path, reader, options)
+
+
+def _write_json(path: Path | None, row: dict[str, Any]) -> None:
+    text = json.dumps(row, indent=2) + "\n"
+    if path is not None and str(path) == "-":
+        print(text, end="")
+    elif path is not None:
+        write_output(path, "--json", text)
+
+
+def _write_bytes(path: Path, option: str, data: bytes) -> None:
+    """Replace a file, at once."""
+    temporary = path.parent / f".{path.name}.{os.getpid()}"
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UsageError(
+            f"{option} {path} can't be written: {error.strerror}. Choose another with {option}."
+        ) from error

@@ -23,6 +23,9 @@ def run(
     ranks: Annotated[int | None, typer.Option(help="Ranks to start on this machine. [default: 1]")] = None,
     sync: Annotated[str | None, typer.Option(help="allreduce, local:H or local:epoch. [default: allreduce]")] = None,
     precision: Annotated[str | None, typer.Option(help="fp32, bf16 or fp16. [default: fp32]")] = None,
+    stage: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Copy the data to this folder of each node first, or reuse it.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of weights, order and noise. [default: 0]")] = None,
     until: Annotated[float | None, typer.Option(help="Stop at this value of the metric. [default: the task's]")] = None,
     out: Annotated[Path | None, typer.Option(help="The run directory. [default: a new one in runs/]")] = None,
@@ -38,6 +41,7 @@ def run(
         ranks=ranks,
         sync=sync,
         precision=precision,
+        stage=None if stage is None else str(stage),
         seed=seed,
         until=until,
         settings=tuple(settings or ()),

@@ -1,127 +1,410 @@
-"""The packed data set: one plain HDF5 file, contiguous and uncompressed, that names and verifies its content.
+"""Packing: any source into one packed data set, block by block, by as many ranks as there are.
 
-Every HDF5 tool opens it. A field of yes/no values may be stored as bits, eight to a byte. It knows no task.
+Blocks are written in any order to places that are known from the start, and each finished one is noted in a journal
+beside them. Whoever starts again verifies what is noted and does the rest, and the result is the same file, byte for
+byte. It knows sources and files, and nothing of tasks.
 """
 
+import ctypes
+import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from deepex.data.source import Indices
-from deepex.errors import DataError
-from deepex.sample import Batch, Field, SampleSpec
+from deepex.data.block import BlockResult, Writing, explained_writing, verify_block, write_block
+from deepex.data.header import Content, Shape, copy_header, write_header
+from deepex.data.packed import NAMES, PackedSource
+from deepex.data.source import Source, Subset
+from deepex.data.statistics import Moments
+from deepex.errors import DataError, DeepexError
+from deepex.fabric import Fabric
+
+LEAST_BLOCK, MOST_BLOCK, MOST_BLOCKS = 1 << 20, 64 << 20, 4096  # bytes of a block, and how many a set is cut into
+
+Tell = Callable[[int, int], None]
+"""Told how many samples are done, and of how many."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column:
-    """One field to pack: values with samples along the first dimension, its unit, and what it is in words."""
+class PackConfig:
+    """How to pack: by how many ranks, into how many shards (0: one file), and what may be wrong with samples."""
 
-    values: NDArray[Any]
-    unit: str = ""
-    description: str = ""
+    ranks: int = 1
+    shards: int = 0
+    skip_bad: int = 0
+    keep_nan: bool = False
+
+    def __post_init__(self) -> None:
+        if self.ranks < 1 or self.shards < 0 or self.skip_bad < 0:
+            raise DataError(
+                f"--ranks {self.ranks} --shards {self.shards} --skip-bad {self.skip_bad}. Allowed: at least 1 rank, "
+                "and whole numbers from 0 for the others."
+            )
 
 
-def write(path: Path, columns: Mapping[str, Column], attributes: Mapping[str, Any]) -> str:
-    """Write a packed data set, atomically, and return the hash of its content.
+@dataclass(frozen=True, kw_only=True)
+class Packed:
+    """The outcome: where the set is, the hash of its content, how many samples, and those left out with the reason."""
 
-    Boolean columns are stored as bits. `attributes` are JSON-able and say where the data comes from.
+    path: Path
+    content_sha256: str
+    num_samples: int
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+
+def pack(
+    source: Source,
+    out: Path,
+    config: PackConfig | None = None,
+    *,
+    attributes: Mapping[str, Any] | None = None,
+    fingerprint: str = "",
+    tell: Tell = lambda done, total: None,
+    fabric: Fabric | None = None,
+) -> Packed:
+    """Pack a source into `out`, going on with what an earlier try left beside it.
+
+    Arguments:
+        attributes: JSON-able facts that say where the data comes from.
+        fingerprint: tells one state of the source's files from another; parts of another state are not used.
+        tell: called as samples are done.
+        fabric: set where a launcher started the ranks; each then calls this, and rank 0 puts the file in place.
+
+    Example: `pack(ArraySource({"x": torch.rand(100, 8)}), Path("x.h5")).num_samples` is 100.
     """
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with h5py.File(temporary, "w", libver="v110") as file:
-            for name, column in columns.items():
-                is_bits = column.values.dtype == np.bool_
-                flat = column.values.reshape(len(column.values), -1)
-                stored = np.packbits(flat, axis=1) if is_bits else column.values
-                dataset = file.create_dataset(name, data=stored)
-                dataset.attrs["shape"] = np.asarray(column.values.shape[1:], dtype=np.int64)
-                dataset.attrs["bits"] = is_bits
-                dataset.attrs["unit"] = column.unit
-                dataset.attrs["description"] = column.description
-            for key, value in attributes.items():
-                file.attrs[key] = json.dumps(value)
-            content = _content_sha256(file)
-            file.attrs["content_sha256"] = content
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise DataError(
-            f"{path} can't be written ({error.strerror or error}). Give a folder with write permission and space."
-        ) from error
-    return content
+    job = Job(source, out, config or PackConfig(), attributes or {}, fingerprint)
+    if fabric is not None and fabric.world.size > 1:
+        return _pack_as_rank(job, fabric, tell)
+    with job.claimed():
+        job.start()
+        if job.config.ranks == 1:
+            write_blocks(job, range(job.num_blocks), "journal.jsonl", tell)
+            return job.finish()
+        with _pool(job) as pool:
+            noted = {number: pool.submit(_verify, result) for number, result in job.read_journals().items()}
+            todo = [n for n in range(job.num_blocks) if n not in noted or not noted[n].result()]
+            job.forget(todo)
+            tell(job.num_done, len(source))
+            for future in as_completed([pool.submit(_write, number) for number in todo]):
+                job.note(future.result(), "journal.jsonl")
+                tell(job.num_done, len(source))
+        return job.finish()
 
 
-class PackedSource:
-    """Samples of a packed file, verified on opening, yes/no fields as float32 zeros and ones.
+def write_blocks(job: "Job", numbers: Sequence[int], journal: str, tell: Tell) -> None:
+    """Write blocks one after the other, those aside that an earlier try has written."""
+    writing, noted = job.writing(), job.read_journals()
+    job.done = {number: noted[number] for number in numbers if number in noted}
+    job.forget([number for number, result in job.done.items() if not verify_block(writing, result)])
+    mine = sum(len(job.block(number)) for number in numbers)
+    for number in numbers:
+        if number not in job.done:
+            job.note(write_block(writing, number), journal)
+            tell(round(job.num_done / mine * len(job.source)), len(job.source))
 
-    Example: `PackedSource(Path("bba.h5")).spec.fields["contact_map"].shape` is `(28, 28)`.
-    """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with _opened(path) as file:
-            expected, found = str(file.attrs.get("content_sha256", "none")), _content_sha256(file)
-            if expected != found:
-                raise DataError(
-                    f"{path} is damaged: its content has sha256 {found}, its header says {expected}. "
-                    "Make or copy the file again."
+class Job:
+    """A packing under way: what goes where, and the journal of what is done."""
+
+    def __init__(
+        self, source: Source, out: Path, config: PackConfig, attributes: Mapping[str, Any], fingerprint: str
+    ) -> None:
+        self.source, self.out, self.config, self.attributes = source, out, config, attributes
+        self.parts = out.with_name(out.name + ".parts")
+        self.names = _checked_names(source)
+        self.done: dict[int, BlockResult] = {}
+        width = max(map(len, self.names))
+        total = (source.spec.num_bytes + width) * len(source)
+        size = max(1, min(max(total // MOST_BLOCKS, LEAST_BLOCK), MOST_BLOCK) * len(source) // total)
+        self.num_blocks = -(-len(source) // size)
+        shards = min(max(1, config.shards), self.num_blocks)
+        self.edges = (*(size * (self.num_blocks * shard // shards) for shard in range(shards)), len(source))
+        self.shapes = tuple(
+            Shape(spec=source.spec, num_samples=last - first, name_bytes=width, block_samples=size)
+            for first, last in zip(self.edges[:-1], self.edges[1:], strict=True)
+        )
+        self.files = tuple(self.parts / "shards" / f"{shard:05d}.h5" for shard in range(shards))
+        self.state = {
+            "fields": {name: repr(each) for name, each in source.spec.fields.items()},
+            "names": hashlib.sha256(b"\n".join(self.names)).hexdigest(),
+            "edges": list(self.edges),
+            "fingerprint": fingerprint,
+            "keep_nan": config.keep_nan,
+            "attributes": dict(attributes),
+        }
+        self.num_bytes = total
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Make the folder of parts, or find it; nobody else may work there at the same time."""
+        if self.out.exists():
+            raise DataError(f"{self.out} exists already. Choose another place, or delete it.")
+        with explained_writing(self.out):
+            self.out.parent.mkdir(parents=True, exist_ok=True)
+            if not self.parts.exists():
+                self._need_space()
+            (self.parts / "shards").mkdir(parents=True, exist_ok=True)
+            lock = os.open(self.parts / "lock", os.O_RDWR | os.O_CREAT)
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise DataError(f"{self.out} is being packed already. Wait for it, or choose another place.") from None
+            yield
+        finally:
+            os.close(lock)
+
+    def start(self) -> None:
+        """Write down what is packed, or compare with what an earlier try wrote; make the files for the blocks."""
+        plan = self.parts / "plan.json"
+        if plan.exists():
+            self._compare(json.loads(plan.read_text()))
+            return
+        with explained_writing(self.out):
+            for shape, file in zip(self.shapes, self.files, strict=True):
+                write_header(file, shape)
+            temporary = plan.with_suffix(".tmp")
+            temporary.write_text(json.dumps(self.state, indent=1))
+            os.replace(temporary, plan)
+
+    def block(self, number: int) -> range:
+        """The samples of a block."""
+        size = self.shapes[0].block_samples
+        return range(number * size, min((number + 1) * size, len(self.source)))
+
+    def writing(self) -> Writing:
+        """What a rank needs to write blocks."""
+        header = self.parts / f"header-{os.getpid()}.h5"
+        columns = tuple(write_header(header, shape) for shape in self.shapes)
+        header.unlink()
+        return Writing(
+            source=self.source,
+            names=self.names,
+            shapes=self.shapes,
+            edges=self.edges,
+            files=self.files,
+            columns=columns,
+            keep_nan=self.config.keep_nan,
+        )
+
+    def read_journals(self) -> dict[int, BlockResult]:
+        """What all ranks of all tries noted; a last line that was cut off does not count."""
+        self.done = {}
+        for journal in sorted(self.parts.glob("journal*.jsonl")):
+            for line in journal.read_text().splitlines():
+                try:
+                    result = BlockResult.from_line(line)
+                except (json.JSONDecodeError, KeyError, TypeError):
+                    continue
+                self.done[result.number] = result
+        return self.done
+
+    def forget(self, numbers: Sequence[int]) -> None:
+        """Drop blocks that are not on disk as noted; too many bad samples among the others end the job."""
+        self.done = {number: result for number, result in self.done.items() if number not in set(numbers)}
+        self._count_bad()
+
+    def note(self, result: BlockResult, journal: str) -> None:
+        """Add a finished block to a journal; too many bad samples end the job."""
+        self.done[result.number] = result
+        with explained_writing(self.out), open(self.parts / journal, "a") as file:
+            file.write(result.to_line() + "\n")
+        self._count_bad()
+
+    @property
+    def num_done(self) -> int:
+        return sum(result.num_samples for result in self.done.values())
+
+    @property
+    def bad(self) -> dict[int, str]:
+        """Samples that can't be used, by index, with the reason."""
+        return {index: text for number in sorted(self.done) for index, text in self.done[number].bad.items()}
+
+    def finish(self) -> Packed:
+        """Put headers on the files and move them into place, at once."""
+        with explained_writing(self.out):
+            for shard, file in enumerate(self.files):
+                self._put_header(shard, file)
+            if self.bad:
+                return self._close_gaps()
+            os.replace(self.parts / "shards" if self.config.shards else self.files[0], self.out)
+            shutil.rmtree(self.parts)
+        packed = PackedSource(self.out)
+        return Packed(path=self.out, content_sha256=packed.content_sha256, num_samples=len(packed))
+
+    def _put_header(self, shard: int, file: Path) -> None:
+        shape, header = self.shapes[shard], self.parts / "header.h5"
+        columns = write_header(header, shape, self._content(shard))
+        descriptor = os.open(file, os.O_RDWR)
+        try:
+            copy_header(header, descriptor, shape, columns)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _content(self, shard: int) -> Content:
+        """What the blocks of a shard say of it, merged in their order."""
+        size, fields = self.shapes[0].block_samples, self.source.spec.fields
+        blocks = [self.done[number] for number in range(self.edges[shard] // size, -(-self.edges[shard + 1] // size))]
+        shards = {"shard": [shard, len(self.files)]} if self.config.shards else {}
+        return Content(
+            block_sha256={name: tuple(block.sha256[name] for block in blocks) for name in [*fields, NAMES]},
+            moments={
+                name: reduce(
+                    Moments.merge,
+                    [block.moments[name] for block in blocks if block.moments],
+                    Moments.none(len(each.channels) or 1),
                 )
-            self.content_sha256 = found
-            self.attributes = {k: json.loads(v) for k, v in file.attrs.items() if k != "content_sha256"}
-            self.arrays = {name: dataset[()] for name, dataset in file.items()}
-            self.bits = {name for name, dataset in file.items() if dataset.attrs["bits"]}
-            self.descriptions = {name: str(dataset.attrs["description"]) for name, dataset in file.items()}
-            fields = {
-                name: Field(
-                    shape=tuple(int(n) for n in dataset.attrs["shape"]),
-                    dtype="float32" if name in self.bits else str(dataset.dtype),
-                    unit=str(dataset.attrs["unit"]),
-                )
-                for name, dataset in file.items()
-            }
-        self.spec = SampleSpec(fields=fields)
+                for name, each in fields.items()
+            },
+            class_counts={
+                name: np.sum([block.class_counts[name] for block in blocks], axis=0)
+                for name, each in fields.items()
+                if each.classes
+            },
+            attributes={**self.attributes, **shards},
+        )
 
-    def __len__(self) -> int:
-        return len(next(iter(self.arrays.values())))
+    def _close_gaps(self) -> Packed:
+        """Pack what is good once more, from the files that have gaps: no tool may take a gap for a sample."""
+        left_out = {self.names[index].decode(): text for index, text in self.bad.items()}
+        good = np.setdiff1d(np.arange(len(self.source)), list(self.bad))
+        if not len(good):
+            raise DataError(f"none of the {len(self.source)} samples can be used, as {next(iter(left_out.values()))}.")
+        for stale in self.parts.glob("good*"):
+            shutil.rmtree(stale) if stale.is_dir() else stale.unlink()
+        again = pack(
+            Subset(PackedSource(self.parts / "shards"), good),
+            self.parts / "good",
+            replace(self.config, skip_bad=0),
+            attributes={**self.attributes, "left_out": left_out},
+        )
+        os.replace(again.path, self.out)
+        shutil.rmtree(self.parts)
+        return replace(again, path=self.out, left_out=left_out)
 
-    def read(self, indices: Indices, out: Batch) -> None:
-        chosen = np.asarray(indices)
-        for name, buffer in out.items():
-            values = self.arrays[name][chosen]
-            if name in self.bits:
-                count = int(np.prod(self.spec.fields[name].shape))
-                values = np.unpackbits(values, axis=1, count=count)
-            target = buffer[: len(chosen)]
-            target.copy_(torch.from_numpy(values).view(target.shape))
+    def _count_bad(self) -> None:
+        bad = self.bad
+        if len(bad) > self.config.skip_bad:
+            more = f" ({len(bad)} such samples so far, {self.config.skip_bad} allowed)" if self.config.skip_bad else ""
+            raise DataError(
+                f"{next(iter(bad.values()))}.{more} What is done is kept: the same command goes on with it."
+            )
+
+    def _compare(self, earlier: Mapping[str, Any]) -> None:
+        state = json.loads(json.dumps(self.state))
+        other = [key for key in state if earlier.get(key) != state[key]]
+        if other:
+            raise DataError(
+                f"{self.parts} holds the parts of another packing (other {', '.join(other)}). Delete that folder to "
+                "begin anew, or choose another place."
+            )
+
+    def _need_space(self) -> None:
+        free = shutil.disk_usage(self.out.parent).free
+        if free < self.num_bytes:
+            raise DataError(
+                f"{self.out} needs {self.num_bytes / 2**30:.3g} GiB, and its file system has {free / 2**30:.3g} GiB "
+                "left. Free some space, or choose another place."
+            )
 
 
-def _opened(path: Path) -> h5py.File:
-    if not path.exists():
-        raise DataError(f"there is no data file {path}. Make one with: deepex data make protein --out {path}")
+_writing: Writing | None = None  # what this process writes; set once in each process of a pool
+
+
+@contextmanager
+def _pool(job: Job) -> Iterator[ProcessPoolExecutor]:
+    """Processes that write blocks, gone when they are not needed any more."""
+    # A fork costs nothing and is safe while there is one thread; a reader opens its files in each process anew.
+    method = "fork" if threading.active_count() == 1 else "spawn"
+    pool = ProcessPoolExecutor(
+        min(job.config.ranks, job.num_blocks), get_context(method), initializer=_prepare, initargs=(job.writing(),)
+    )
     try:
-        return h5py.File(path, "r")
-    except OSError as error:
-        found = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "no file"
-        raise DataError(
-            f"{path} is not a readable HDF5 file (sha256 {found}; {error}). Make or copy the file again."
-        ) from error
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
-def _content_sha256(file: h5py.File) -> str:
-    """A hash over the names, shapes and bytes of all fields, independent of how HDF5 lays them out."""
-    digest = hashlib.sha256()
-    for name in sorted(file):
-        values = np.ascontiguousarray(file[name][()])
-        digest.update(f"{name} {values.dtype} {values.shape}".encode())
-        digest.update(values.tobytes())
-    return digest.hexdigest()
+def _prepare(writing: Writing) -> None:
+    """Make this process one that writes blocks, on one core, and that ends when the one that started it does."""
+    global _writing  # a pool's processes have no other place for what they share
+    _writing = writing
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one that started it
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
+
+
+def _write(number: int) -> BlockResult:
+    assert _writing is not None
+    return write_block(_writing, number)
+
+
+def _verify(result: BlockResult) -> bool:
+    assert _writing is not None
+    return verify_block(_writing, result)
+
+
+def _pack_as_rank(job: Job, fabric: Fabric, tell: Tell) -> Packed:
+    """The share of one rank of a launcher's; rank 0 begins and ends it, and all learn what went wrong anywhere."""
+    rank, size = fabric.world.rank, fabric.world.size
+
+    def together(what: Callable[[], Packed | None]) -> Packed | None:
+        outcome: Packed | DeepexError | None
+        try:
+            outcome = what()
+        except DeepexError as error:
+            outcome = error
+        outcomes = fabric.gather(outcome)
+        for each in outcomes:
+            if isinstance(each, DeepexError):
+                raise each
+        return next((each for each in outcomes if isinstance(each, Packed)), None)
+
+    def write_share() -> None:
+        write_blocks(job, range(rank, job.num_blocks, size), f"journal-{rank:05d}.jsonl", tell)
+
+    def put_in_place() -> Packed:
+        job.read_journals()
+        job.forget([])
+        return job.finish()
+
+    if fabric.world.is_first:
+        with job.claimed():
+            together(job.start)
+            together(write_share)
+            packed = together(put_in_place)
+    else:
+        together(lambda: None)
+        together(write_share)
+        packed = together(lambda: None)
+    assert packed is not None
+    return packed
+
+
+def _checked_names(source: Source) -> list[bytes]:
+    """The names of all samples, each once."""
+    if not len(source):
+        raise DataError("the source has no samples. Give one that has.")
+    names = [source.name(index).encode() for index in range(len(source))]
+    if len(set(names)) < len(names):
+        seen: set[bytes] = set()
+        for name in names:
+            if name in seen:
+                raise DataError(f"two samples are called '{name.decode()}'. Give each a name of its own.")
+            seen.add(name)
+    return names

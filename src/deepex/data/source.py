@@ -1,7 +1,6 @@
 """Source: where samples come from, by index. Here the protocol, arrays in memory, and a part of another source."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -9,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deepex.data.gather import take_rows
 from deepex.errors import DataError
 from deepex.sample import Batch, Field, SampleSpec
 
@@ -32,31 +32,31 @@ class Source(Protocol):
         """What this sample is called: no other has this name, and it keeps it when samples are added."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Splits:
-    """What a task trains on, what it is judged on, and a hash of both for the record."""
-
-    train: Source
-    validation: Source
-    content_sha256: str
-
-
 class ArraySource:
     """Samples that stand in memory, one array a field, samples along the first dimension.
+
+    `fields` may say more of them (units, classes), and `names` what each sample is called, if not by its number.
 
     >>> source = ArraySource({"x": torch.zeros(10, 3)})
     >>> len(source), source.spec.fields["x"].shape
     (10, (3,))
     """
 
-    def __init__(self, arrays: Mapping[str, Tensor | NDArray[np.generic]]) -> None:
-        self.tensors = {name: torch.as_tensor(array).detach().cpu() for name, array in arrays.items()}
+    def __init__(
+        self,
+        arrays: Mapping[str, Tensor | NDArray[np.generic]],
+        fields: Mapping[str, Field] | None = None,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        self.tensors = {name: torch.as_tensor(array).detach().cpu().contiguous() for name, array in arrays.items()}
         lengths = {name: len(tensor) for name, tensor in self.tensors.items()}
         if not lengths or len(set(lengths.values())) != 1 or not next(iter(lengths.values())):
             raise DataError(f"arrays have {lengths} samples. Give at least one array, all with the same number > 0.")
         self._arrays = {name: as_array(tensor) for name, tensor in self.tensors.items()}
+        self._names = names
         self.spec = SampleSpec(
-            fields={
+            fields=fields
+            or {
                 name: Field(shape=tuple(tensor.shape[1:]), dtype=str(tensor.dtype).removeprefix("torch."))
                 for name, tensor in self.tensors.items()
             }
@@ -67,11 +67,10 @@ class ArraySource:
 
     def read(self, indices: Indices, out: Batch) -> None:
         for name, buffer in out.items():
-            # With `clip`, NumPy writes straight into the buffer; for small samples it is twice as fast as torch.
-            np.take(self._arrays[name], indices, axis=0, out=as_array(buffer)[: len(indices)], mode="clip")
+            take_rows(self._arrays[name], np.asarray(indices), as_array(buffer)[: len(indices)])
 
     def name(self, index: int) -> str:
-        return str(index)
+        return str(index) if self._names is None else self._names[index]
 
 
 class Subset:
@@ -96,6 +95,14 @@ def read_all(source: Source, limit: int | None = None) -> Batch:
     out = allocate(source.spec, count)
     source.read(np.linspace(0, len(source) - 1, count).round().astype(np.int64), out)
     return out
+
+
+def read_field(source: Source, name: str) -> NDArray[Any]:
+    """One field of all samples."""
+    fields = SampleSpec(fields={name: source.spec.fields[name]})
+    out = allocate(fields, len(source))
+    source.read(range(len(source)), out)
+    return as_array(out[name])
 
 
 def as_array(tensor: Tensor) -> NDArray[Any]:

@@ -16,6 +16,10 @@ from deepex.record.folder import RunFolder
 from deepex.record.progress import Verbosity
 from deepex.train import checkpoint
 
+CURES = {
+    "SIGKILL": "Memory may have run out: use a smaller data.batch or data.memory_gib, or fewer ranks.",
+    "SIGBUS": "A file was cut off or its disk failed while it was read: look at it with deepex data check.",
+}
 SECONDS_TO_SAVE = 300  # how long a stopped rank may take to write its checkpoint
 
 
@@ -69,8 +73,5 @@ def _raised(failure: ProcessFailure) -> DeepexError:
         return TrainingError(f"rank {failure.local_rank} failed in the task's own code:\n{details['py_callstack']}")
     if failure.exitcode < 0:
         name = failure.signal_name()
-        hint = (
-            "Memory may have run out: use a smaller data.batch or fewer ranks." if name == "SIGKILL" else "Try again."
-        )
-        return TrainingError(f"rank {failure.local_rank} was killed by {name}. {hint}")
+        return TrainingError(f"rank {failure.local_rank} was killed by {name}. {CURES.get(name, 'Try again.')}")
     return PeerError(f"rank {failure.local_rank} ended with exit code {failure.exitcode}.")

@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any, NoReturn
 
@@ -26,16 +27,21 @@ def run_rank(
     recipe: Recipe, launched: Launched | None, open_folder: Callable[[Fabric], RunFolder], verbosity: Verbosity
 ) -> RunFolder:
     """Train as one rank of a world, or alone; `open_folder` makes or finds the run directory once ranks can talk."""
+    with open_fabric(launched, recipe.world.timeout_seconds) as fabric:
+        return _train(recipe, fabric, open_folder, verbosity)
+
+
+@contextmanager
+def open_fabric(launched: Launched | None, timeout_seconds: float) -> Iterator[Fabric]:
+    """How this process talks to its peers: as a launcher's rank, or alone."""
     if launched is None:
-        return _train(recipe, SoloFabric(World()), open_folder, verbosity)
+        yield SoloFabric(World())
+        return
     fabric = TorchFabric(
-        launched.world,
-        address=launched.address,
-        agent_store=launched.agent_store,
-        timeout_seconds=recipe.world.timeout_seconds,
+        launched.world, address=launched.address, agent_store=launched.agent_store, timeout_seconds=timeout_seconds
     )
     try:
-        return _train(recipe, fabric, open_folder, verbosity)
+        yield fabric
     finally:
         fabric.close()
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from deepex.config import to_tree
-from deepex.data import Plan
 from deepex.errors import RunFolderError, UsageError
 from deepex.fabric import Fabric
 from deepex.launch.detect import Launched, detect
@@ -16,8 +15,8 @@ from deepex.record.folder import RunFolder, new_run_name
 from deepex.record.progress import Verbosity
 from deepex.record.provenance import gather_provenance
 from deepex.train import checkpoint
+from deepex.train.input import check_data
 from deepex.train.recipe import Recipe
-from deepex.world import World
 
 RUNS = Path("runs")
 
@@ -33,7 +32,7 @@ def start(recipe: Recipe, out: Path | None, verbosity: Verbosity) -> RunFolder:
     launched = detect(os.environ)
     if launched is not None:
         recipe = _fit_world(recipe, launched)
-    data_sha256 = check(recipe)
+    data_sha256 = check_data(recipe)
     path = out or RUNS / new_run_name(recipe.task.name, recipe.sync, recipe.world.ranks)
     if launched is None and recipe.world.ranks > 1:
         folder = _create(path, recipe, data_sha256)
@@ -68,13 +67,6 @@ def resume(path: Path, verbosity: Verbosity) -> RunFolder:
         start_local_ranks(folder, recipe.world.ranks, verbosity)
         return folder
     return run_rank(recipe, launched, lambda _: folder, verbosity)
-
-
-def check(recipe: Recipe) -> str:
-    """Find what would fail later: data that can't be opened, more ranks than samples. Returns the data's hash."""
-    splits = recipe.task.data()
-    Plan.for_rank(recipe.data, len(splits.train), recipe.seed, World(size=recipe.world.ranks))
-    return splits.content_sha256
 
 
 def _fit_world(recipe: Recipe, launched: Launched) -> Recipe:

@@ -11,6 +11,7 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
+from deepex.data import Preparer
 from deepex.data.source import read_all
 from deepex.errors import DataError, RunFolderError
 from deepex.record.folder import RunFolder
@@ -41,7 +42,10 @@ def illustrate(folder: RunFolder, recipe: Recipe) -> tuple[Illustration | None, 
         replica.block.copy_(state["block"])
     except (DataError, RunFolderError) as error:
         return None, f"There are no pictures: {error}"
-    train, validation = read_all(splits.train, limit=MAX_SAMPLES), read_all(splits.validation, limit=MAX_SAMPLES)
+    train, validation = (
+        read_all(Preparer(source, splits.preparation), limit=MAX_SAMPLES)
+        for source in (splits.train, splits.validation)
+    )
     return task.illustrate(replica.model.eval(), train, validation), ""
 
 

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from deepex.data import PlanConfig, Splits, Subset
-from deepex.data.pack import PackedSource
+from deepex.data import DataConfig, Preparation, Splits, Subset
+from deepex.data.convert import Convert
+from deepex.data.packed import PackedSource
 from deepex.errors import ConfigError, DataError
 from deepex.models.cvae import CVAE
 from deepex.optim import OptimiserConfig
@@ -59,13 +60,14 @@ class Protein:
 
     def data(self) -> Splits:
         """Training and validation frames, split by trajectory."""
-        trajectory = self.source.arrays["trajectory"]
+        trajectory = self.source.column("trajectory")
         held_back = [i for i, t in enumerate(self.source.attributes["trajectories"]) if t["validation"]]
         is_validation = np.isin(trajectory, held_back)
         return Splits(
             train=Subset(self.source, np.flatnonzero(~is_validation)),
             validation=Subset(self.source, np.flatnonzero(is_validation)),
             content_sha256=self.source.content_sha256,
+            preparation=Preparation(convert={"contact_map": Convert()}),
         )
 
     def model(self) -> nn.Module:
@@ -109,7 +111,7 @@ def recipe() -> Recipe:
     """Train the small autoencoder to its target in about a minute on two cores."""
     return Recipe(
         task=Protein(),
-        data=PlanConfig(batch=128),
+        data=DataConfig(batch=128),
         optimiser=OptimiserConfig(name="adam", learning_rate=1e-3),
         stop=StopConfig(epochs=60),
     )

@@ -13,11 +13,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deepex.data.pack import Column, PackedSource, write
+from deepex.data import ArraySource
+from deepex.data.pack import pack
+from deepex.data.packed import PackedSource
 from deepex.errors import DataError
+from deepex.sample import Field
 from deepex.science import protein
-from deepex.science.protein import Trajectory
+from deepex.science.protein import Frames, Trajectory
 from deepex.tasks.protein import packaged_file
+
+UNITS = {"temperature": "K", "radius_of_gyration": "angstrom", "rmsd": "angstrom"}
+WORDS = {
+    "contact_map": "C-alpha atoms within 8 angstrom",
+    "temperature": "of the simulation",
+    "radius_of_gyration": "all atoms",
+    "rmsd": "C-alpha atoms, to the folded structure, after superposition",
+    "native_fraction": "share of the folded structure's contacts between residues 3 or more apart",
+    "trajectory": "index into the trajectories attribute",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,36 +67,30 @@ def make(order: Order, tell: Callable[[int, int], None]) -> str:
     _simulate(parts, order, trajectories, tell)
     reference = _folded_trace(parts, trajectories)
     measured = [protein.measure(parts / t.name, reference) for t in trajectories]
-    counts = [len(frames.rmsd) for frames in measured]
-    temperatures = [t.temperature_kelvin for t in trajectories]
-    columns = {
-        "contact_map": Column(
-            values=np.concatenate([m.contact_map for m in measured]), description="C-alpha atoms within 8 angstrom"
-        ),
-        "temperature": Column(values=np.repeat(np.asarray(temperatures, dtype=np.float32), counts), unit="K"),
-        "radius_of_gyration": Column(
-            values=np.concatenate([m.radius_of_gyration for m in measured]), unit="angstrom", description="all atoms"
-        ),
-        "rmsd": Column(
-            values=np.concatenate([m.rmsd for m in measured]),
-            unit="angstrom",
-            description="C-alpha atoms, to the folded structure, after superposition",
-        ),
-        "native_fraction": Column(
-            values=np.concatenate([m.native_fraction for m in measured]),
-            description="share of the folded structure's contacts between residues 3 or more apart",
-        ),
-        "trajectory": Column(
-            values=np.repeat(np.arange(len(trajectories), dtype=np.int32), counts),
-            description="index into the trajectories attribute",
-        ),
-    }
-    content = write(order.out, columns, _provenance(order, trajectories, reference))
+    content = pack(_frames(trajectories, measured), order.out, attributes=_provenance(order, trajectories, reference))
     for folder in [*(parts / t.name for t in trajectories), parts]:
         for file in folder.iterdir():
             file.unlink()
         folder.rmdir()
-    return content
+    return content.content_sha256
+
+
+def _frames(trajectories: list[Trajectory], measured: list[Frames]) -> ArraySource:
+    """All frames as one source, named by trajectory and number."""
+    counts = [len(frames.rmsd) for frames in measured]
+    temperatures = np.asarray([t.temperature_kelvin for t in trajectories], dtype=np.float32)
+    arrays: dict[str, NDArray[Any]] = {
+        name: np.concatenate([getattr(frames, name) for frames in measured])
+        for name in ("contact_map", "radius_of_gyration", "rmsd", "native_fraction")
+    }
+    arrays["temperature"] = np.repeat(temperatures, counts)
+    arrays["trajectory"] = np.repeat(np.arange(len(trajectories), dtype=np.int32), counts)
+    fields = {
+        name: Field(shape=array.shape[1:], dtype=str(array.dtype), unit=UNITS.get(name, ""), description=WORDS[name])
+        for name, array in arrays.items()
+    }
+    names = [f"{t.name}:{number}" for t, count in zip(trajectories, counts, strict=True) for number in range(count)]
+    return ArraySource(arrays, fields, names)
 
 
 def _claim(parts: Path, order: Order, trajectories: list[Trajectory]) -> None:

@@ -1,12 +1,12 @@
 """The training loop, top to bottom: set up, epochs of steps, evaluation, the record, the stop."""
 
+from contextlib import closing
 from time import perf_counter
 
 import torch
 
 from deepex import sync as strategies
 from deepex.config import to_toml
-from deepex.data import Feed, Plan
 from deepex.errors import Interrupted, TrainingError
 from deepex.fabric import Fabric
 from deepex.optim import Optimiser
@@ -16,6 +16,7 @@ from deepex.record.progress import Listener
 from deepex.train import checkpoint
 from deepex.train.checkpoint import Position
 from deepex.train.evaluate import evaluate
+from deepex.train.input import Input
 from deepex.train.recipe import Recipe
 from deepex.train.settle import settle
 from deepex.train.step import Step
@@ -31,10 +32,8 @@ class Loop:
     def __init__(self, recipe: Recipe, fabric: Fabric, folder: RunFolder, listener: Listener) -> None:
         self.fabric, self.folder, self.listener = fabric, folder, listener
         self.task, self.world, self.clock = recipe.task, fabric.world, Clock()
-        self.splits = self.task.data()
-        plan = Plan.for_rank(recipe.data, len(self.splits.train), recipe.seed, self.world)
-        self.steps = plan.steps_per_epoch
-        self.feed = Feed(self.splits.train, plan, self.world.torch_device)
+        self.input = Input(recipe, fabric, listener)
+        self.steps, self.feed = self.input.steps, self.input.feed
         settled = settle(recipe, fabric, self.feed.batch(0, 0))
         self.recipe, self.replica = settled.recipe, settled.replica
         listener.say(settled.sentence)
@@ -51,13 +50,17 @@ class Loop:
         yardstick = measure_yardstick(self.step, self.feed.batch(0, 0))
         for advice in yardstick.advice:
             self.listener.say(advice)
+        self.input.begin()
         self.sync.prepare(self.replica, self.fabric)
         torch.manual_seed(self.recipe.seed + 1 + self.world.rank)  # from here on each rank draws noise of its own
         return yardstick
 
     def run(self) -> None:
         """Train until the target or the last epoch; afterwards the directory holds the whole record."""
-        yardstick = self.prepare()
+        with closing(self.feed):
+            self.train(self.prepare())
+
+    def train(self, yardstick: Yardstick) -> None:
         self.resume()
         self.started = perf_counter() - self.position.seconds
         with self.stop.listening():
@@ -94,7 +97,7 @@ class Loop:
         """Evaluate, write the epoch's lines, look at the target, keep a checkpoint."""
         here = self.position
         with self.clock.evaluate:
-            value = evaluate(self.task, self.replica.model, self.splits.validation, self.fabric)
+            value = evaluate(self.task, self.replica.model, self.input.validation, self.fabric)
         losses = {name: total / self.steps for name, total in here.loss_sums.items()}
         ranks = self.fabric.gather({"losses": losses, "seconds": self.seconds(), **self.clock.take()})
         here.epoch, here.step, here.loss_sums = here.epoch + 1, 0, {}
@@ -104,6 +107,8 @@ class Loop:
         if self.world.is_first:
             self.folder.append_line("metrics.jsonl", row)
         self.listener.epoch(row)
+        if here.epoch == 1 and (sentence := self.input.describe_kept()):
+            self.listener.say(sentence)
         self.stop.pace(mean_step_seconds(ranks))
         if self.recipe.target.reached(value):
             here.epochs_to_target, here.seconds_to_target = here.epoch, here.seconds

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from deepex.data import PlanConfig
+from deepex.data import DataConfig
 from deepex.errors import ConfigError
 from deepex.optim import OptimiserConfig
 from deepex.sync import parse
@@ -47,7 +47,7 @@ class Recipe:
     """
 
     task: Task
-    data: PlanConfig = field(default_factory=PlanConfig)
+    data: DataConfig = field(default_factory=DataConfig)
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
     stop: StopConfig = field(default_factory=StopConfig)
     world: WorldConfig = field(default_factory=WorldConfig)

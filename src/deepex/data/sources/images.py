@@ -1,0 +1,271 @@
+"""PNG and JPEG images in folders, as bytes of shape (channels, height, width), with the classes their folders name.
+
+16-bit grey PNGs are whole numbers (int32); 16-bit colour has 8 bits, as Pillow gives it. PNGs are decoded by pyspng
+where that is installed, twice as fast as by Pillow. An image that can't be used is told when it is read.
+"""
+
+import csv
+import io
+import os
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch.nn.functional import interpolate
+
+from deepex.data.source import Indices, Source, as_array
+from deepex.data.sources.files import damaged, find_beside, first_readable, list_files, relative_name
+from deepex.data.sources.labels import Labelled, Labels, check_classes, labels_by_name
+from deepex.errors import ConfigError, DataError, SampleError
+from deepex.sample import Batch, Field, SampleSpec
+
+SUFFIXES = (".png", ".jpg", ".jpeg")
+CHANNELS = {
+    1: ("grey",),
+    2: ("grey", "alpha"),
+    3: ("red", "green", "blue"),
+    4: ("red", "green", "blue", "alpha"),
+}
+MODES = {1: "L", 3: "RGB"}  # Pillow's words for channels
+KEPT = ("L", "LA", "RGB", "RGBA")
+# How a PNG begins: its mark, then width, height, bits a channel and how colours are stored.
+PNG_START, PNG_SHAPE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", struct.Struct(">IIBB")
+PNG_COLOURS = {1: 0, 2: 4, 3: 2, 4: 6}
+PLAIN_PNG = {bytes([8, colour]) for colour in PNG_COLOURS.values()}  # pyspng and Pillow agree on these
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What may be set.
+
+    Attributes:
+        channels: 1 makes colours grey, 3 repeats grey; none: as the first image has.
+        height: of all images, which are resized to it; together with `width`.
+        width: of all images, which are resized to it; together with `height`.
+        labels: a CSV file of two columns, file name and class (a name or a number), instead of class folders.
+        classes: names of the classes, in their order; none: those that occur, in the order of the alphabet.
+    """
+
+    channels: int | None = None
+    height: int | None = None
+    width: int | None = None
+    labels: str | None = None
+    classes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.channels not in (None, *MODES):
+            raise ConfigError(f"channels = {self.channels}. Allowed: 1 (grey), 3 (colour), none (as the first image).")
+        for name, length in (("height", self.height), ("width", self.width)):
+            if length is not None and length < 1:
+                raise ConfigError(f"{name} = {length}. Allowed: whole numbers from 1, or none.")
+        check_classes(self.classes)
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """Height and width that images are resized to."""
+        if self.height is None and self.width is None:
+            return None
+        # Not a matter of __post_init__: a command line sets one after the other.
+        if self.height is None or self.width is None:
+            raise ConfigError(f"height = {self.height}, width = {self.width}. Give both, or neither to leave sizes.")
+        return self.height, self.width
+
+
+def open_source(path: Path, options: Options) -> Source:
+    """The images below a folder, or one image, with labels if they lie in class folders or a CSV file lists them.
+
+    Example: `open_source(Path("photos"), Options(channels=3, height=224, width=224))`
+    """
+    files = list_files(path, SUFFIXES)
+    images = ImageFiles(files, path, options)
+    if options.labels is not None:
+        return Labelled(images, _listed_labels(find_beside(options.labels, path), images, options.classes))
+    depth = len(path.parts) + 1
+    folders = [file.parts[-2] if len(file.parts) > depth else "" for file in files]
+    if any(folders):
+        return Labelled(images, labels_by_name(folders, options.classes, images.name, "lies in no class folder"))
+    if options.classes:
+        raise DataError(
+            f"classes = {', '.join(options.classes)}, but all images lie in {path} itself and have no labels. "
+            "Put each class in a folder of its own, or list file names and classes in a CSV file: labels=FILE.csv."
+        )
+    return images
+
+
+class ImageFiles:
+    """Images of one shape, a file each."""
+
+    def __init__(self, files: Sequence[Path], root: Path, options: Options) -> None:
+        self._files = [str(file) for file in files]  # os.open takes them faster than a Path
+        self._root, self._options = root, options
+        first = first_readable(self._files, self._load)
+        self._shape, self._dtype = first.shape, first.dtype
+        image = Field(shape=first.shape, dtype=first.dtype.name, channels=CHANNELS[first.shape[0]])
+        self.spec = SampleSpec(fields={"image": image})
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def read(self, indices: Indices, out: Batch) -> None:
+        if "image" not in out:
+            return
+        target = as_array(out["image"])
+        decode = _png_decoder()
+        expected = self._expected_start() if decode else None
+        for place, index in enumerate(np.asarray(indices).tolist()):
+            file = self._files[index]
+            data = _bytes_of(file)
+            if decode is not None and expected is not None and data.startswith(expected):
+                # A PNG that says it is as the first image was: the way of nearly all, with nothing to ask.
+                target[place] = _channels_first(_decoded(file, data, decode))
+            else:
+                target[place] = self._fitting(file, data)
+
+    def name(self, index: int) -> str:
+        return relative_name(Path(self._files[index]), self._root)
+
+    def _expected_start(self) -> bytes | None:
+        """How a PNG begins that needs no conversion."""
+        channels, height, width = self._shape
+        if self._options.size is not None or self._dtype != np.uint8:
+            return None
+        return PNG_START + PNG_SHAPE.pack(width, height, 8, PNG_COLOURS[channels])
+
+    def _load(self, file: str) -> NDArray[Any]:
+        """Any image with the channels and the size that were asked for."""
+        return self._converted(file, _bytes_of(file))
+
+    def _fitting(self, file: str, data: bytes) -> NDArray[Any]:
+        image = self._converted(file, data)
+        if image.shape != self._shape or image.dtype != self._dtype:
+            raise SampleError(
+                f"{file} is {_described(image.shape, image.dtype)}; expected, as the first image: "
+                f"{_described(self._shape, self._dtype)}. Set height= and width= to resize all, channels= for a number "
+                "of channels, convert it, or leave it out with --skip-bad N."
+            )
+        return image
+
+    def _converted(self, file: str, data: bytes) -> NDArray[Any]:
+        decode = _png_decoder()
+        is_plain = decode is not None and data.startswith(PNG_START) and data[24:26] in PLAIN_PNG
+        pixels = _decoded(file, data, decode if is_plain and decode is not None else _by_pillow)
+        image = _channels_first(_with_channels(pixels, self._options.channels))
+        return image if self._options.size is None else _resized(image, self._options.size)
+
+
+@cache
+def _png_decoder() -> Callable[[bytes], NDArray[Any]] | None:
+    """pyspng's decoder, where it is installed."""
+    try:
+        decoder: Callable[[bytes], NDArray[Any]] = import_module("pyspng").load
+    except ModuleNotFoundError:
+        return None
+    return decoder
+
+
+def _bytes_of(file: str) -> bytes:
+    """All bytes of a file. Python's own file objects take twice as long for small ones."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY)
+        try:
+            size = os.fstat(descriptor).st_size
+            data = os.read(descriptor, size)
+            while len(data) < size and (more := os.read(descriptor, size - len(data))):
+                data += more
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise damaged(file, error) from error
+    if not data:
+        raise damaged(file, "it is empty")
+    return data
+
+
+def _decoded(file: str, data: bytes, decode: Callable[[bytes], NDArray[Any]]) -> NDArray[Any]:
+    """Pixels of an image, (height, width) or (height, width, channels)."""
+    try:
+        return decode(data)
+    # All that Pillow and pyspng raise for damaged data, some of it not derived from anything of theirs.
+    except (OSError, RuntimeError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError) as error:
+        raise damaged(file, f"damaged or not an image: {error}") from error
+
+
+def _by_pillow(data: bytes) -> NDArray[Any]:
+    with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
+        if image.mode.startswith("I"):
+            return np.asarray(image).astype(np.int32)
+        if image.mode in KEPT:
+            return np.asarray(image)
+        if image.mode == "1":
+            return np.asarray(image.convert("L"))
+        has_alpha = "transparency" in image.info or image.mode.endswith(("A", "a"))
+        return np.asarray(image.convert("RGBA" if has_alpha else "RGB"))
+
+
+def _with_channels(pixels: NDArray[Any], channels: int | None) -> NDArray[Any]:
+    found = 1 if pixels.ndim == 2 else pixels.shape[2]
+    if channels is None or channels == found:
+        return pixels
+    if pixels.dtype == np.int32:
+        return pixels[..., None].repeat(channels, axis=2)
+    return np.asarray(Image.fromarray(pixels).convert(MODES[channels]))
+
+
+def _channels_first(pixels: NDArray[Any]) -> NDArray[Any]:
+    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+
+def _resized(image: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
+    """An image of another size: bilinear, smoothed where it becomes smaller; for bytes as Pillow's, to one step."""
+    tensor = torch.from_numpy(np.array(image, order="C"))[None]
+    numbers = tensor if tensor.dtype == torch.uint8 else tensor.double()
+    resized = interpolate(numbers, size=size, mode="bilinear", antialias=True)
+    return (resized if resized.dtype == torch.uint8 else resized.round().to(tensor.dtype))[0].numpy()
+
+
+def _described(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
+    return f"{' × '.join(map(str, shape))} (channels × height × width) of {dtype.name}"
+
+
+def _listed_labels(table: Path, images: ImageFiles, classes: tuple[str, ...]) -> Labels:
+    """The labels that a CSV file lists. An image that it does not list is told when it is read."""
+    names = [images.name(index) for index in range(len(images))]
+    listed = _read_table(table)
+    if stray := listed.keys() - set(names):
+        raise DataError(
+            f"{table} lists {min(stray)}, which is not among the {len(names)} images. Give names below the folder "
+            f"of images, as in {names[0]}."
+        )
+    words = [listed.get(name, "") for name in names]
+    return labels_by_name(words, classes, images.name, f"is not listed in {table}")
+
+
+def _read_table(table: Path) -> dict[str, str]:
+    """Class by file name, from a CSV file whose first line may be a header."""
+    listed: dict[str, str] = {}
+    try:
+        with open(table, newline="", encoding="utf-8-sig") as text:
+            rows = [(number, row) for number, row in enumerate(csv.reader(text), 1) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{table} can't be read as a CSV file ({error}). Give one in UTF-8: name, class.") from error
+    for place, (number, row) in enumerate(rows):
+        if len(row) != 2 or not all(cell.strip() for cell in row):
+            raise DataError(
+                f"{table}, line {number}: '{','.join(row)}'. Allowed: two columns, file name and class, "
+                "as in 7.png,cat."
+            )
+        name, label = row[0].strip().removeprefix("./"), row[1].strip()
+        if place == 0 and not name.lower().endswith(SUFFIXES):
+            continue  # a header
+        if name in listed:
+            raise DataError(f"{table}, line {number}: {name} is listed twice. Keep one of the lines.")
+        listed[name] = label
+    return listed

@@ -1,0 +1,74 @@
+"""What a rank trains and is judged on: the task's samples, planned, staged, kept and fed as the recipe says."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deepex.data import Feed, Plan, Preparer, Splits
+from deepex.data.keep import room_for_samples
+from deepex.data.plan import class_weights
+from deepex.data.source import Source, read_field
+from deepex.data.stage import stage_splits
+from deepex.errors import ConfigError, unknown
+from deepex.fabric import Fabric
+from deepex.record.progress import Listener
+from deepex.train.recipe import Recipe
+from deepex.world import World
+
+
+class Input:
+    """The samples of one rank: a feed to train from, and those it is judged on."""
+
+    def __init__(self, recipe: Recipe, fabric: Fabric, listener: Listener) -> None:
+        self.recipe, self.world = recipe, fabric.world
+        splits = recipe.task.data()
+        plan = plan_rank(recipe, splits, self.world)
+        if recipe.data.stage is not None:
+            splits, sentence = stage_splits(splits, Path(recipe.data.stage), plan, fabric)
+            listener.say(sentence)
+        self.steps = plan.steps_per_epoch
+        self.feed = Feed(splits.train, plan, self.world.torch_device, splits.preparation)
+        self.validation = Preparer(splits.validation, splits.preparation)
+
+    def begin(self) -> None:
+        """Keep samples from here on, in the memory that a step's trial has left."""
+        self.feed.keep(room_for_samples(self.recipe.data.memory_gib, self.world.local_size))
+
+    def describe_kept(self) -> str:
+        """How much was kept, for people; nothing if all stood in memory from the start."""
+        kept = self.feed.kept
+        if kept is None:
+            return ""
+        needed = len(self.feed.plan.owned())
+        size = kept.capacity * kept.spec.num_bytes / 2**20
+        share = "all" if kept.capacity == needed else f"{kept.capacity:,} of"
+        return f"keeping {share} {needed:,} samples in memory as they come, {size:,.1f} MiB on this rank"
+
+
+def check_data(recipe: Recipe) -> str:
+    """Find what would fail later: data that can't be opened, more ranks than samples. Returns the data's hash."""
+    splits = recipe.task.data()
+    plan_rank(recipe, splits, World(size=recipe.world.ranks))
+    splits.preparation.spec(splits.train.spec)
+    return splits.content_sha256
+
+
+def plan_rank(recipe: Recipe, splits: Splits, world: World) -> Plan:
+    """Which samples a rank reads when."""
+    plan = Plan.for_rank(recipe.data, len(splits.train), recipe.seed, world)
+    return plan if recipe.data.balance is None else replace(plan, weights=_weights(splits.train, recipe.data.balance))
+
+
+def _weights(source: Source, field: str) -> NDArray[np.float64]:
+    """Weights by class, from the field that holds the classes."""
+    if field not in source.spec.fields:
+        raise ConfigError("data.balance: " + unknown("field", field, source.spec.fields))
+    found = source.spec.fields[field]
+    if found.shape or found.dtype not in ("int64", "int32", "int16", "int8", "uint8", "bool"):
+        raise ConfigError(
+            f"data.balance={field}, which has shape {found.shape} and dtype {found.dtype}. Allowed: a field with one "
+            "whole number a sample, its class."
+        )
+    return class_weights(read_field(source, field).astype(np.int64))
