@@ -64,12 +64,13 @@ def merge(config: C, tree: Mapping[str, Any], prefix: str = "") -> C:
 
 
 def override(config: C, assignments: Sequence[str]) -> C:
-    """A copy of `config` with dotted `key=value` texts applied.
+    """A copy of `config` with dotted `key=value` texts applied, all at once.
 
     >>> from deepex.optim import OptimiserConfig
     >>> override(OptimiserConfig(), ["learning_rate=0.5", "name=sgd"]).learning_rate
     0.5
     """
+    changes: dict[str, Any] = {}
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         if not equals or not key:
@@ -86,11 +87,11 @@ def override(config: C, assignments: Sequence[str]) -> C:
         is_value = leaf in _keys(owner) and not dataclasses.is_dataclass(getattr(owner, leaf))
         hint = typing.get_type_hints(type(owner)).get(leaf)
         # What is not a value's key goes on as text: `merge` says what is wrong with it.
-        tree: dict[str, Any] = {leaf: _from_text(text, hint, key) if is_value else text}
-        for name in reversed(parents):
-            tree = {name: tree}
-        config = merge(config, tree)
-    return config
+        branch = changes
+        for name in parents:
+            branch = branch.setdefault(name, {})
+        branch[leaf] = _from_text(text, hint, key) if is_value else text
+    return merge(config, changes)
 
 
 def settings(config_type: type) -> list[dataclasses.Field[Any]]:

@@ -39,7 +39,7 @@ class Field:
     @property
     def num_bytes(self) -> int:
         """Bytes of one sample."""
-        return math.prod(self.shape) * getattr(torch, self.dtype).itemsize
+        return math.prod(self.shape) * int(getattr(torch, self.dtype).itemsize)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from deepex.data import ArraySource, Preparation, Preparer
-from deepex.data.augment import Crop, CubeSymmetry, Flip, Rotate, Shift
+from deepex.data.augment import Augmentation, Crop, CubeSymmetry, Flip, Rotate, Shift
 from deepex.data.convert import Convert
 from deepex.data.source import allocate
 from deepex.data.statistics import Moments
@@ -114,13 +114,16 @@ def test_a_window_is_cut_from_the_middle_in_evaluation() -> None:
     assert out["x"].tolist() == [[[[14, 15], [20, 21]]]]
 
 
-def test_augmentations_that_do_not_fit_are_refused() -> None:
+MISFITS: list[tuple[Augmentation, str]] = [
+    (Rotate(fields=("x",)), "same length"),
+    (Crop(fields=("x",), size=(5, 5)), "windows that fit"),
+    (CubeSymmetry(fields=("x",)), "last three axes"),
+    (Flip(fields=("x",), axes=(-3,)), "-1 for the last"),
+]
+
+
+@pytest.mark.parametrize(("augmentation", "text"), MISFITS)
+def test_augmentations_that_do_not_fit_are_refused(augmentation: Augmentation, text: str) -> None:
     source = ArraySource({"x": np.zeros((2, 4, 6))})
-    for augmentation, text in [
-        (Rotate(fields=("x",)), "same length"),
-        (Crop(fields=("x",), size=(5, 5)), "windows that fit"),
-        (CubeSymmetry(fields=("x",)), "last three axes"),
-        (Flip(fields=("x",), axes=(-3,)), "-1 for the last"),
-    ]:
-        with pytest.raises(ConfigError, match=text):
-            Preparer(source, Preparation(augment=[augmentation]))
+    with pytest.raises(ConfigError, match=text):
+        Preparer(source, Preparation(augment=[augmentation]))

@@ -114,7 +114,12 @@ def test_a_batch_stays_intact_while_the_next_one_is_used(wait: Callable[[], obje
 def test_reading_goes_on_while_a_step_computes() -> None:
     """While the step holds a batch, the next ones are read without anybody asking."""
     read = threading.Semaphore(0)
-    source = Watched(wait=lambda: (slow(), read.release()))
+
+    def wait() -> None:
+        slow()
+        read.release()
+
+    source = Watched(wait=wait)
     feeding = feed(source)
     for step in range(5):
         feeding.batch(0, step)

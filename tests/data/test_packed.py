@@ -81,7 +81,7 @@ def test_files_that_are_missing_cut_off_or_not_packed_are_named(packed: Path, tm
         PackedSource(tmp_path / "b.h5")
     with h5py.File(tmp_path / "plain.h5", "w") as file:
         file["x"] = np.zeros(3)
-    with pytest.raises(DataError, match="not a packed data set.*deepex data pack"):
+    with pytest.raises(DataError, match=r"not a packed data set.*deepex data pack"):
         PackedSource(tmp_path / "plain.h5")
     packed.write_bytes(packed.read_bytes()[:5000])
     with pytest.raises(DataError, match=r"not a readable HDF5 file \(5,000 bytes"):

@@ -12,7 +12,7 @@ HEADINGS = ("variant", "samples/s", "ratio", "of memcpy", "input share", "spread
 LEGEND = (
     "Samples a second, medians over turns, page cache warm; ratio: to the best DataLoader on the same source (of "
     "packing and decoding: to OpenCV's decoding); of memcpy: float32 bytes delivered, over those that torch copies in "
-    "memory on all cores; input share: of a run's step time after its first epoch; spread: the middle half of the "
+    "memory on all cores, or on one if that is faster; input share: of a run's step time after its first epoch; spread: the middle half of the "
     "turns. deepex keeps samples in memory after the first epoch, as runs do; deepex-unkept reads the files each time."
 )
 

@@ -92,17 +92,24 @@ class LoaderDelivery:
 
 
 class CopyDelivery:
-    """Float32 batches copied from place to place in memory by torch, on all cores: what no input can much exceed."""
+    """Float32 batches copied from place to place in memory by torch: what no input can much exceed.
 
-    def __init__(self, stored: Stored) -> None:
+    On all cores unless `threads` are given.
+    """
+
+    def __init__(self, stored: Stored, *, threads: int | None = None) -> None:
+        self.threads = threads or torch.get_num_threads()
         size = stored.batch * stored.delivered_bytes // 4
         self.places = torch.ones(max(1, POOL_BYTES // 4 // size), size)
         self.buffers = torch.ones(COPY_BUFFERS, size)
         self.steps, self.batch = stored.steps, stored.batch
 
     def epoch(self) -> int:
+        usual = torch.get_num_threads()
+        torch.set_num_threads(self.threads)
         for step in range(self.steps):
             self.buffers[step % COPY_BUFFERS].copy_(self.places[step % len(self.places)])
+        torch.set_num_threads(usual)
         return self.steps * self.batch
 
     def rest(self) -> None:
@@ -167,6 +174,7 @@ VARIANTS: dict[str, Callable[[Stored], Delivery]] = {
     "deepex-unkept": partial(FeedDelivery, keep=False),
     "deepex": partial(FeedDelivery, keep=True),
     "memcpy": CopyDelivery,
+    "memcpy-1": partial(CopyDelivery, threads=1),
 }
 
 

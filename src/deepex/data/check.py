@@ -7,6 +7,7 @@ knows sources and packed files, and prints nothing.
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,6 +23,7 @@ from deepex.errors import ConfigError, SampleError, unknown
 from deepex.sample import Batch, Field
 
 BLOCK_BYTES, BLOCK_SAMPLES = 16 << 20, 1 << 16  # so much of a source that is not packed is looked at together
+THREADS = 4  # hashing and counting share out the work among them, and one reads ahead
 GRAVEST_FIRST = ("error", "warning", "note")
 
 
@@ -67,11 +69,12 @@ def check(
     ]
     reading: Reading = PackedBlocks(source) if isinstance(source, PackedSource) else SourceBlocks(source)
     done = 0
-    for count, block in reading.blocks():
-        for look in looks:
-            look.add(block)
-        done += count
-        tell(done, len(source))
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="deepex-check") as pool:
+        for count, block in _ahead(pool, reading.blocks()):
+            for each in [pool.submit(look.add, block) for look in looks]:
+                each.result()
+            done += count
+            tell(done, len(source))
     items = [*reading.found(), *(item for look in looks for item in look.found())]
     return Findings(
         num_samples=len(source),
@@ -79,6 +82,14 @@ def check(
         compared=compared,
         items=tuple(sorted(items, key=lambda item: GRAVEST_FIRST.index(item.severity))),
     )
+
+
+def _ahead(pool: ThreadPoolExecutor, blocks: Iterator[tuple[int, Block]]) -> Iterator[tuple[int, Block]]:
+    """The same blocks, each read while the one before it is looked at."""
+    following = pool.submit(next, blocks, None)
+    while (item := following.result()) is not None:
+        following = pool.submit(next, blocks, None)
+        yield item
 
 
 def read_good(source: Source, indices: Indices, batch: Batch) -> dict[int, str]:
@@ -117,14 +128,14 @@ class SourceBlocks:
     def blocks(self) -> Iterator[tuple[int, Block]]:
         source, total = self.source, len(self.source)
         size = max(1, min(BLOCK_BYTES // max(1, source.spec.num_bytes), BLOCK_SAMPLES, total))
-        buffers = allocate(source.spec, size)
         for first in range(0, total, size):
             indices = np.arange(first, min(first + size, total))
+            buffers = allocate(source.spec, len(indices))
             bad = read_good(source, indices, buffers)
             for place in bad:
                 self._note(source.name(first + place), bad[place])
             good = np.delete(np.arange(len(indices)), list(bad))
-            values = {name: as_numbers(tensor[: len(indices)]) for name, tensor in buffers.items()}
+            values = {name: as_numbers(tensor) for name, tensor in buffers.items()}
             yield (
                 len(indices),
                 Block(

@@ -9,6 +9,8 @@ from deepex.data.gather import take_rows
 from deepex.data.source import ArraySource, Indices, Source, Subset, allocate, as_array
 from deepex.sample import Batch
 
+RESERVE_BYTES = 192 << 20  # what a run may still grow by: parts of files that are mapped, evaluation, a checkpoint
+
 
 class Kept:
     """A source that remembers. Samples are kept as they come, stored as they are, until `num_bytes` are full.
@@ -78,7 +80,7 @@ def room_for_samples(memory_gib: float | None, ranks_here: int) -> int:
     """
     if memory_gib is None:
         return _free_bytes() // 2 // ranks_here
-    return max(0, int(memory_gib * 2**30) - used_bytes())
+    return max(0, int(memory_gib * 2**30) - used_bytes() - RESERVE_BYTES)
 
 
 def used_bytes() -> int:

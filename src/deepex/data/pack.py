@@ -243,7 +243,7 @@ class Job:
                 return self._close_gaps()
             os.replace(self.parts / "shards" if self.config.shards else self.files[0], self.out)
             shutil.rmtree(self.parts)
-        packed = PackedSource(self.out)
+        packed = PackedSource(self.out, verify=False)  # what was written was hashed on the way
         return Packed(path=self.out, content_sha256=packed.content_sha256, num_samples=len(packed))
 
     def _put_header(self, shard: int, file: Path) -> None:
@@ -288,7 +288,7 @@ class Job:
         for stale in self.parts.glob("good*"):
             shutil.rmtree(stale) if stale.is_dir() else stale.unlink()
         again = pack(
-            Subset(PackedSource(self.parts / "shards"), good),
+            Subset(PackedSource(self.parts / "shards", verify=False), good),
             self.parts / "good",
             replace(self.config, skip_bad=0),
             attributes={**self.attributes, "left_out": left_out},

@@ -171,7 +171,7 @@ class PackedSource:
     Example: `PackedSource(Path("bba.h5")).spec.fields["contact_map"].shape` is `(28, 28)`.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, verify: bool = True) -> None:
         self.path = path
         paths = sorted(path.glob("*.h5")) if path.is_dir() else [path]
         if not paths:
@@ -187,7 +187,7 @@ class PackedSource:
             if len(self.files) == 1
             else hashlib.sha256("".join(file.content_sha256 for file in self.files).encode()).hexdigest()
         )
-        if sum(each.stat().st_size for each in paths) <= VERIFIED_BYTES:
+        if verify and sum(each.stat().st_size for each in paths) <= VERIFIED_BYTES:
             self.verify()
 
     def __len__(self) -> int:
@@ -225,6 +225,12 @@ class PackedSource:
         return {
             name: np.asarray(sum(file.class_counts[name] for file in self.files)) for name in self.files[0].class_counts
         }
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Samples of the source that are not here, by name, with the reason."""
+        found: dict[str, str] = self.attributes.get("left_out", {})
+        return found
 
     def verify(self) -> None:
         """Raise unless all bytes are those that were packed."""

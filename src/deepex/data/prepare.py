@@ -40,12 +40,16 @@ class Preparation:
 
 @dataclass(frozen=True, kw_only=True)
 class Splits:
-    """What a task trains on, what it is judged on, a hash of both for the record, and how samples are prepared."""
+    """What a task trains on, what it is judged on, and how samples are prepared.
+
+    For the record: a hash of the content, and samples that were left out when it was packed, with the reason.
+    """
 
     train: Source
     validation: Source
     content_sha256: str
     preparation: Preparation = field(default_factory=Preparation)
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 class Preparer:

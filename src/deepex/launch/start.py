@@ -1,8 +1,10 @@
 """Starting and resuming runs: the same call alone, with local ranks, or inside a world that a launcher made."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from deepex.config import to_tree
 from deepex.errors import RunFolderError, UsageError
@@ -32,10 +34,10 @@ def start(recipe: Recipe, out: Path | None, verbosity: Verbosity) -> RunFolder:
     launched = detect(os.environ)
     if launched is not None:
         recipe = _fit_world(recipe, launched)
-    data_sha256 = check_data(recipe)
+    data = check_data(recipe)
     path = out or RUNS / new_run_name(recipe.task.name, recipe.sync, recipe.world.ranks)
     if launched is None and recipe.world.ranks > 1:
-        folder = _create(path, recipe, data_sha256)
+        folder = _create(path, recipe, data)
         start_local_ranks(folder, recipe.world.ranks, verbosity)
         return folder
 
@@ -44,7 +46,7 @@ def start(recipe: Recipe, out: Path | None, verbosity: Verbosity) -> RunFolder:
         outcome: RunFolder | RunFolderError | None = None
         if fabric.world.is_first:
             try:
-                outcome = _create(path, recipe, data_sha256)
+                outcome = _create(path, recipe, data)
             except RunFolderError as error:
                 outcome = error
         first = fabric.gather(outcome)[0]
@@ -79,10 +81,10 @@ def _fit_world(recipe: Recipe, launched: Launched) -> Recipe:
     return replace(recipe, world=replace(recipe.world, ranks=size))
 
 
-def _create(path: Path, recipe: Recipe, data_sha256: str) -> RunFolder:
+def _create(path: Path, recipe: Recipe, data: Mapping[str, Any]) -> RunFolder:
     """A new run directory with all that is known before the first step."""
     folder = RunFolder.create(path)
     write_recipe(folder, recipe)
-    record = {**gather_provenance(), "seed": recipe.seed, "data_sha256": data_sha256, "recipe": to_tree(recipe)}
+    record = {**gather_provenance(), "seed": recipe.seed, **data, "recipe": to_tree(recipe)}
     folder.write_json("record.json", record)
     return folder

@@ -91,6 +91,7 @@ class ArrayTask:
             validation=Subset(source, validation),
             content_sha256=content_sha256,
             preparation=self.preparation,
+            left_out=source.left_out if isinstance(source, PackedSource) else {},
         )
 
     def model(self) -> nn.Module:

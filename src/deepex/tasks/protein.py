@@ -68,6 +68,7 @@ class Protein:
             validation=Subset(self.source, np.flatnonzero(is_validation)),
             content_sha256=self.source.content_sha256,
             preparation=Preparation(convert={"contact_map": Convert()}),
+            left_out=self.source.left_out,
         )
 
     def model(self) -> nn.Module:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,12 +48,12 @@ class Input:
         return f"keeping {share} {needed:,} samples in memory as they come, {size:,.1f} MiB on this rank"
 
 
-def check_data(recipe: Recipe) -> str:
-    """Find what would fail later: data that can't be opened, more ranks than samples. Returns the data's hash."""
+def check_data(recipe: Recipe) -> dict[str, Any]:
+    """Find what would fail later: data that can't be opened, more ranks than samples. Returns what the record keeps."""
     splits = recipe.task.data()
     plan_rank(recipe, splits, World(size=recipe.world.ranks))
     splits.preparation.spec(splits.train.spec)
-    return splits.content_sha256
+    return {"data_sha256": splits.content_sha256, "data_left_out": dict(splits.left_out)}
 
 
 def plan_rank(recipe: Recipe, splits: Splits, world: World) -> Plan:

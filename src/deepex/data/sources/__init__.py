@@ -3,6 +3,7 @@
 A reader is a module with `Options`, a frozen dataclass of what may be set, and `open_source(path, options)`.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -36,7 +37,9 @@ READERS = {
     ),
     "ascii": Reader(reads="matrices as text, one or many in a file", suffixes=(".txt", ".dat", ".csv", ".array")),
     "numpy": Reader(reads="NumPy arrays", suffixes=(".npy", ".npz")),
-    "tfrecord": Reader(reads="TFRecord files of examples, as CosmoFlow's", suffixes=(".tfrecord",), extra="data"),
+    "tfrecord": Reader(
+        reads="TFRecord files of examples, as CosmoFlow's", suffixes=(".tfrecord", ".tfrecords"), extra="data"
+    ),
 }
 
 
@@ -67,12 +70,22 @@ def guess_reader(path: Path) -> str:
         return named
     if not path.exists():
         raise DataError(f"there is nothing at {path}. Give a file or folder that exists.")
-    files = sorted(file for file in path.rglob("*") if _by_suffix(file)) if path.is_dir() else []
-    if not files:
+    first = _first_file(path)
+    if first is None:
         endings = ", ".join(sorted({suffix for reader in READERS.values() for suffix in reader.suffixes}))
         what = "holds no file that ends" if path.is_dir() else "does not end"
         raise DataError(f"{path} {what} with one of {endings}. Name its reader with --reader: {', '.join(READERS)}.")
-    return str(_by_suffix(files[0]))
+    return first
+
+
+def _first_file(folder: Path) -> str | None:
+    """The reader of the first file below a folder that has one."""
+    for _, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            if found := _by_suffix(Path(name)):
+                return found
+    return None
 
 
 def _by_suffix(path: Path) -> str | None:

@@ -17,6 +17,11 @@ P = TypeVar("P")
 
 
 def list_files(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
+    """As `list_paths`, as paths."""
+    return [Path(file) for file in list_paths(path, suffixes)]
+
+
+def list_paths(path: Path, suffixes: tuple[str, ...]) -> list[str]:
     """The file at `path`, or all files below that folder with one of the endings, in the order of their names.
 
     Hidden files are left out: a dot before the name marks what a system keeps beside a file (`._image.png`).
@@ -24,9 +29,9 @@ def list_files(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
     if not path.exists():
         raise DataError(f"there is nothing at {path}. Give a file or folder that exists.")
     if path.is_file():
-        return [path]
+        return [str(path)]
     found = [
-        Path(folder) / name
+        f"{folder}/{name}"
         for folder, _, names in os.walk(path)
         for name in names
         if name.lower().endswith(suffixes) and not name.startswith(".")

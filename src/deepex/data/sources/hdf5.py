@@ -52,9 +52,6 @@ class Options:
             if len(set(given)) < len(given):
                 raise ConfigError(f"{what} = {', '.join(given)}: one stands twice. Give each once.")
         check_classes(self.classes)
-
-    def check_together(self) -> None:
-        """Refuse what does not fit together; not in __post_init__, since a command line sets one after the other."""
         if self.names and len(self.names) != len(self.datasets):
             raise ConfigError(
                 f"{len(self.names)} names for {len(self.datasets)} datasets. Give as many, as in "
@@ -69,7 +66,6 @@ def open_source(path: Path, options: Options) -> Source:
 
     Example: `open_source(Path("deepcam"), Options(datasets=("climate/data", "climate/labels_0"), channels="last"))`
     """
-    options.check_together()
     files = list_files(path, SUFFIXES)
     shapes_of = partial(_shapes_of, datasets=tuple(dataset.strip("/") for dataset in options.datasets))
     is_single = options.one_per_file

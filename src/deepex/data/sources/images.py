@@ -22,7 +22,7 @@ from PIL import Image
 from torch.nn.functional import interpolate
 
 from deepex.data.source import Indices, Source, as_array
-from deepex.data.sources.files import damaged, find_beside, first_readable, list_files, relative_name
+from deepex.data.sources.files import damaged, find_beside, first_readable, list_paths
 from deepex.data.sources.labels import Labelled, Labels, check_classes, labels_by_name
 from deepex.errors import ConfigError, DataError, SampleError
 from deepex.sample import Batch, Field, SampleSpec
@@ -66,17 +66,14 @@ class Options:
         for name, length in (("height", self.height), ("width", self.width)):
             if length is not None and length < 1:
                 raise ConfigError(f"{name} = {length}. Allowed: whole numbers from 1, or none.")
+        if (self.height is None) != (self.width is None):
+            raise ConfigError(f"height = {self.height}, width = {self.width}. Give both, or neither to leave sizes.")
         check_classes(self.classes)
 
     @property
     def size(self) -> tuple[int, int] | None:
         """Height and width that images are resized to."""
-        if self.height is None and self.width is None:
-            return None
-        # Not a matter of __post_init__: a command line sets one after the other.
-        if self.height is None or self.width is None:
-            raise ConfigError(f"height = {self.height}, width = {self.width}. Give both, or neither to leave sizes.")
-        return self.height, self.width
+        return None if self.height is None or self.width is None else (self.height, self.width)
 
 
 def open_source(path: Path, options: Options) -> Source:
@@ -84,12 +81,11 @@ def open_source(path: Path, options: Options) -> Source:
 
     Example: `open_source(Path("photos"), Options(channels=3, height=224, width=224))`
     """
-    files = list_files(path, SUFFIXES)
+    files = list_paths(path, SUFFIXES)
     images = ImageFiles(files, path, options)
     if options.labels is not None:
         return Labelled(images, _listed_labels(find_beside(options.labels, path), images, options.classes))
-    depth = len(path.parts) + 1
-    folders = [file.parts[-2] if len(file.parts) > depth else "" for file in files]
+    folders = [images.name(index).rpartition("/")[0].rpartition("/")[2] for index in range(len(images))]
     if any(folders):
         return Labelled(images, labels_by_name(folders, options.classes, images.name, "lies in no class folder"))
     if options.classes:
@@ -103,9 +99,9 @@ def open_source(path: Path, options: Options) -> Source:
 class ImageFiles:
     """Images of one shape, a file each."""
 
-    def __init__(self, files: Sequence[Path], root: Path, options: Options) -> None:
-        self._files = [str(file) for file in files]  # os.open takes them faster than a Path
-        self._root, self._options = root, options
+    def __init__(self, files: Sequence[str], root: Path, options: Options) -> None:
+        self._files, self._options = files, options  # as text: a Path for each of millions takes its time
+        self._root = str(root.parent if root.is_file() else root)
         first = first_readable(self._files, self._load)
         self._shape, self._dtype = first.shape, first.dtype
         image = Field(shape=first.shape, dtype=first.dtype.name, channels=CHANNELS[first.shape[0]])
@@ -130,7 +126,7 @@ class ImageFiles:
                 target[place] = self._fitting(file, data)
 
     def name(self, index: int) -> str:
-        return relative_name(Path(self._files[index]), self._root)
+        return self._files[index].removeprefix(self._root).lstrip("/")
 
     def _expected_start(self) -> bytes | None:
         """How a PNG begins that needs no conversion."""
