@@ -154,6 +154,7 @@ def test_what_can_not_be_packed_is_refused(tmp_path: Path) -> None:
         pack(ArraySource({"x": torch.zeros(2)}, names=["a", "a"]), tmp_path / "b.h5")
     with pytest.raises(DataError, match="dtype bfloat16 can't be packed"):
         pack(ArraySource({"x": torch.zeros(2, dtype=torch.bfloat16)}), tmp_path / "c.h5")
+    assert [path.name for path in tmp_path.iterdir()] == ["there.h5"]
     with pytest.raises(DataError, match="--ranks 0"):
         PackConfig(ranks=0)
     with pytest.raises(DataError, match="can't be written: File exists"):

@@ -29,7 +29,7 @@ def native_fraction() -> ArrayTask:
         network=lambda: nn.Sequential(
             nn.Unflatten(1, (1, 28)), nn.Conv2d(1, 8, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(1352, 1)
         ),
-        arrays={"map": frames["contact_map"], "fraction": frames["native_fraction"]},
+        arrays={"map": frames["contact_map"].float(), "fraction": frames["native_fraction"]},
         objective=error,
         threshold=0.0005,
     )

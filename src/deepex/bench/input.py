@@ -12,19 +12,21 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
+from math import prod
 from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
 from typing import Any
 
-from deepex.bench.input_data import STORES, Stored, store_labelled
+from deepex.bench.input_data import IMAGE, STORES, Stored, store_labelled
 from deepex.bench.input_run import CLASSES
 from deepex.bench.input_variants import VARIANTS, Delivery, variants_of
 from deepex.errors import TrainingError
 
 TURN_SECONDS, MOST_EPOCHS = 0.5, 10  # a turn is so many epochs that it takes about so long
 RUN_EPOCHS = 3  # of a real run, after the first
-RUN_SAMPLES = 8192  # at most, of the run on images: an epoch of some seconds
+RUN_SAMPLES = 4096  # at most, of the run on images: an epoch of a second or two
+LARGE_GIB, TIMES_LARGER = 0.8, 4  # what a run may use, and how many times that its data set has
 
 SOURCES = {
     "packed": "packed HDF5: 1×120×85 uint8 (10.2 kB) to float32, batch 64",
@@ -34,6 +36,7 @@ SOURCES = {
     "pack-png": "packing PNG files",
     "run:protein": "run of the protein task",
     "run:images": "run of a small residual network on packed 1×120×85 images, batch 64",
+    "run:large": "run of the same on images of four times the memory that it may use",
 }
 
 Say = Callable[[str], None]
@@ -55,6 +58,7 @@ class Row:
         turns: how many were measured; of a run, epochs.
         input_share: what a run's steps waited for input, as a share of their wall time, after the first epoch.
         first_input_share: the same in the first epoch, when samples are read from files.
+        share_of_memory: the most memory that a run had, as a share of `data.memory_gib`.
     """
 
     source: str
@@ -66,6 +70,7 @@ class Row:
     turns: int
     input_share: float | None = None
     first_input_share: float | None = None
+    share_of_memory: float | None = None
 
 
 def measure(sources: Sequence[str], repeats: int, num_samples: int, folder: Path, say: Say) -> list[Row]:
@@ -155,15 +160,20 @@ def measure_packing(stored: Stored, out: Path, repeats: int) -> list[Row]:
 
 def measure_run(source: str, folder: Path, repeats: int, num_samples: int) -> Row:
     """A real run in a program of its own, told by its record."""
-    out = folder / source.replace(":", "-")
+    out, images = folder / source.replace(":", "-"), folder / f"{source.removeprefix('run:')}.h5"
     epochs = 1 + min(repeats, RUN_EPOCHS)
+    share_of_memory = None
     if source == "run:protein":
         settings = ("--quiet", "--until", "0", f"stop.epochs={epochs}")
         _run_program("deepex", "run", "protein", "--out", str(out), *settings)
-    else:
-        images = folder / "labelled.h5"
+    elif source == "run:images":
         store_labelled(images, min(num_samples, RUN_SAMPLES), CLASSES)
         _run_program("deepex.bench.input_run", str(images), str(out), str(epochs))
+    else:
+        store_labelled(images, int(TIMES_LARGER * LARGE_GIB * 2**30 / prod(IMAGE)), CLASSES)
+        _run_program("deepex.bench.input_run", str(images), str(out), "2", str(LARGE_GIB))
+        share_of_memory = json.loads((out / "summary.json").read_text())["peak_memory_gib"] / LARGE_GIB
+        images.unlink()
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     later = lines[1:]
     return Row(
@@ -176,6 +186,7 @@ def measure_run(source: str, folder: Path, repeats: int, num_samples: int) -> Ro
         turns=len(later),
         input_share=_input_share(later),
         first_input_share=_input_share(lines[:1]),
+        share_of_memory=share_of_memory,
     )
 
 

@@ -1,6 +1,6 @@
 """A program of the input benchmark: a real run of a small residual network on packed images.
 
-`python -m deepex.bench.input_run PACKED OUT EPOCHS` writes the run directory OUT.
+`python -m deepex.bench.input_run PACKED OUT EPOCHS [MEMORY_GIB]` writes the run directory OUT.
 """
 
 import sys
@@ -55,7 +55,7 @@ def classify(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def main() -> None:
-    packed, out, epochs = sys.argv[1:]
+    packed, out, epochs, *memory = sys.argv[1:]
     task = ArrayTask(
         name="images",
         network=build_network,
@@ -66,7 +66,7 @@ def main() -> None:
     )
     recipe = Recipe(
         task=task,
-        data=DataConfig(batch=64),
+        data=DataConfig(batch=64, memory_gib=float(memory[0]) if memory else None),
         optimiser=OptimiserConfig(learning_rate=1e-3),
         stop=StopConfig(epochs=int(epochs)),
     )

@@ -12,8 +12,9 @@ HEADINGS = ("variant", "samples/s", "ratio", "of memcpy", "input share", "spread
 LEGEND = (
     "Samples a second, medians over turns, page cache warm; ratio: to the best DataLoader on the same source (of "
     "packing and decoding: to OpenCV's decoding); of memcpy: float32 bytes delivered, over those that torch copies in "
-    "memory on all cores, or on one if that is faster; input share: of a run's step time after its first epoch; spread: the middle half of the "
-    "turns. deepex keeps samples in memory after the first epoch, as runs do; deepex-unkept reads the files each time."
+    "memory on all cores, or on one if that is faster; input share: of a run's step time after its first epoch; "
+    "spread: the middle half of the turns. deepex keeps samples in memory after the first epoch, as runs do; "
+    "deepex-unkept reads the files each time."
 )
 
 
@@ -58,6 +59,11 @@ def conclusions(rows: Sequence[Row]) -> list[str]:
         "in its first epoch."
         for row in rows
         if row.input_share is not None
+    ]
+    sentences += [
+        f"A {SOURCES[row.source]} has at most {row.share_of_memory:.0%} of it."
+        for row in rows
+        if row.share_of_memory is not None
     ]
     return sentences + _doubts(rows)
 

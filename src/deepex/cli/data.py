@@ -22,8 +22,8 @@ from deepex.cli.data_tables import (
     told_size,
 )
 from deepex.cli.output import check_output, write_output
-from deepex.data.check import Unverified
 from deepex.data.check import check as check_source
+from deepex.data.findings import counted
 from deepex.data.origin import describe_origin, find_files, is_packed
 from deepex.data.pack import PackConfig, Packed
 from deepex.data.pack import pack as pack_source
@@ -141,7 +141,7 @@ def check(
     _refuse_ranks()
     _check_file(json_file, "--json")
     _check_file(sheet, "--sheet")
-    source = _open(path, reader, options or [], Unverified)
+    source = _open(path, reader, options or [], verify=False)
     if sheet is not None:
         choose_panels(source.spec)  # refuses what can't be drawn before the long look
     with Meter("checking", source.spec.num_bytes) as meter:
@@ -166,7 +166,7 @@ def info(
 ) -> None:
     """Print what is inside a data set, without reading all of it. Of a large packed one the header is verified."""
     path = packaged_file() if what in MAKERS else Path(what)
-    source = _open(path, reader, options or [], PackedSource)
+    source = _open(path, reader, options or [])
     print_inside(console_for(False), str(path), source, find_files(path).num_bytes)
 
 
@@ -178,7 +178,11 @@ def unstage(
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder. Give the one that data.stage named.")
     files, num_bytes = clean_stage(folder)
-    print(f"{folder}: {files} files removed, {told_size(num_bytes)} freed" if files else f"{folder}: nothing staged")
+    print(
+        f"{folder}: {counted(files, 'file')} removed, {told_size(num_bytes)} freed"
+        if files
+        else f"{folder}: nothing staged"
+    )
 
 
 def _pack(
@@ -186,14 +190,12 @@ def _pack(
 ) -> dict[str, Any]:
     """Pack as one rank, or alone; returns the outcome for programs."""
 
-    def open_reader() -> tuple[str, Source]:
-        name = reader or guess_reader(path)
-        return name, open_source(path, name, options)
-
-    name, source = _agree(fabric, open_reader)
+    source = _agree(fabric, lambda: _open(path, reader, options))
+    known = source.attributes if isinstance(source, PackedSource) else {}
+    name = "packed" if isinstance(source, PackedSource) else reader or guess_reader(path)
     first = fabric.world.is_first
     files = find_files(path, options) if first else None
-    attributes = describe_origin(path, name, options, source, files) if files else {}
+    attributes = {**known, **describe_origin(path, name, options, source, files)} if files else {}
     is_resumed = out.with_name(out.name + ".parts").exists()
     begun = time.monotonic()
     try:
@@ -260,7 +262,7 @@ def _refuse_ranks() -> None:
         )
 
 
-def _open(path: Path, reader: str | None, options: Sequence[str], packed: type[PackedSource]) -> Source:
+def _open(path: Path, reader: str | None, options: Sequence[str], verify: bool = True) -> Source:
     """A packed data set, if that is what stands there and no reader is named; else what a reader finds."""
     if reader is None and is_packed(path):
         if options:
@@ -268,7 +270,7 @@ def _open(path: Path, reader: str | None, options: Sequence[str], packed: type[P
                 f"{path} is a packed data set, and has no options ({', '.join(options)}). Leave them out, or name the "
                 "reader that has them with --reader."
             )
-        return packed(path)
+        return PackedSource(path, verify=verify)
     return open_source(path, reader, options)
 
 

@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deepex.data.header import Shape
+from deepex.data.header import Shape, write_all
 from deepex.data.packed import NAMES, Column
 from deepex.data.source import Source, allocate, as_array
 from deepex.data.statistics import Moments
@@ -105,7 +106,7 @@ def write_block(writing: Writing, number: int) -> BlockResult:
         with explained_writing(writing.files[place.shard]):
             for name, array in stored.items():
                 column = writing.columns[place.shard][name]
-                _write_all(descriptor, array.data.cast("B"), column.offset + place.row * column.row_bytes)
+                write_all(descriptor, array.data.cast("B"), column.offset + place.row * column.row_bytes)
     finally:
         os.close(descriptor)
     return BlockResult(
@@ -136,16 +137,20 @@ def explained_writing(path: Path) -> Iterator[None]:
     """Turn a failure to write into an error with its cure."""
     try:
         yield
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # HDF5 raises either, and tells the number only in its text
+        told = re.search(r"errno = (\d+)", str(error))
+        number = int(told[1]) if told else getattr(error, "errno", None)
+        if number is None:
+            raise
         cures = {
             errno.ENOSPC: "The disk is full: free some space, or choose another place",
             errno.EDQUOT: "Your quota is used up: free some space, or choose another place",
             errno.EROFS: "The file system is read-only: choose another place",
         }
-        cure = cures.get(error.errno or 0, "Choose a place that you may write to")
+        cure = cures.get(number, "Choose a place that you may write to")
         raise DataError(
-            f"{path} can't be written: {error.strerror or error}. {cure}; what is done is kept, and the same command "
-            "goes on with it."
+            f"{path} can't be written: {os.strerror(number)}. {cure}; what is done is kept, and the same command goes "
+            "on with it."
         ) from error
 
 
@@ -183,7 +188,7 @@ def _unfit(writing: Writing, values: Mapping[str, NDArray[Any]], place: Place) -
                     f"{_called(writing, place, row)} has the class {array[row]} in '{name}'. Allowed: 0 to "
                     f"{len(each.classes) - 1}. Correct it, or leave it out with --skip-bad N",
                 )
-        if array.dtype.kind == "f" and not writing.keep_nan and not math.isfinite(array.sum(dtype=np.float64)):
+        if array.dtype.kind == "f" and not writing.keep_nan and not _are_finite(array):
             flat = array.reshape(len(array), -1)
             for row in np.flatnonzero(~np.isfinite(flat).all(axis=1)):
                 wrong = int((~np.isfinite(flat[row])).sum())
@@ -192,6 +197,12 @@ def _unfit(writing: Writing, values: Mapping[str, NDArray[Any]], place: Place) -
                     f"{_called(writing, place, row)} has {wrong:,} of {flat.shape[1]:,} values in '{name}' that are "
                     "NaN or infinite. Correct it, leave it out with --skip-bad N, or keep such values with --keep-nan",
                 )
+
+
+def _are_finite(array: NDArray[Any]) -> bool:
+    """Whether all values are numbers: their sum is not, if one is not."""
+    with np.errstate(all="ignore"):
+        return math.isfinite(array.sum(dtype=np.float64))
 
 
 def _called(writing: Writing, place: Place, row: Any) -> str:
@@ -203,9 +214,3 @@ def _stored(array: NDArray[Any]) -> NDArray[Any]:
     if array.dtype == np.bool_:
         return np.packbits(array.reshape(len(array), -1), axis=1)
     return np.ascontiguousarray(array)
-
-
-def _write_all(descriptor: int, view: memoryview, offset: int) -> None:
-    written = 0
-    while written < len(view):
-        written += os.pwrite(descriptor, view[written:], offset + written)

@@ -27,13 +27,6 @@ THREADS = 4  # hashing and counting share out the work among them, and one reads
 GRAVEST_FIRST = ("error", "warning", "note")
 
 
-class Unverified(PackedSource):
-    """A packed data set that opens damaged too, for what looks for the damage instead of refusing it."""
-
-    def verify(self) -> None:
-        return None
-
-
 def check(
     source: Source,
     *,
@@ -42,7 +35,7 @@ def check(
     compare: Sequence[str] = (),
     tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> Findings:
-    """Look at all samples of a source, once.
+    """Look at all samples of a source, once. A packed one that may be damaged is opened with `verify=False`.
 
     Arguments:
         split: a field whose values are the sides of a split; none: samples are split by their names.

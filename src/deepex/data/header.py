@@ -95,7 +95,14 @@ def copy_header(header: Path, target: int, shape: Shape, columns: Mapping[str, C
     with open(header, "rb") as file:
         for first, last in zip(edges[::2], edges[1::2], strict=True):
             file.seek(first)
-            os.pwrite(target, file.read(last - first), first)
+            write_all(target, memoryview(file.read(last - first)), first)
+
+
+def write_all(descriptor: int, view: memoryview, offset: int) -> None:
+    """Write bytes to a place in a file; what a nearly full disk does not take raises when the rest is tried."""
+    written = 0
+    while written < len(view):
+        written += os.pwrite(descriptor, view[written:], offset + written)
 
 
 def _allocate(file: h5py.File, name: str, shape: Shape) -> h5py.Dataset:

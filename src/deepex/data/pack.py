@@ -6,16 +6,19 @@ byte. It knows sources and files, and nothing of tasks.
 """
 
 import ctypes
+import errno
 import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from multiprocessing import get_context
@@ -30,7 +33,7 @@ from deepex.data.header import Content, Shape, copy_header, write_header
 from deepex.data.packed import NAMES, PackedSource
 from deepex.data.source import Source, Subset
 from deepex.data.statistics import Moments
-from deepex.errors import DataError, DeepexError
+from deepex.errors import DataError, DeepexError, TrainingError
 from deepex.fabric import Fabric
 
 LEAST_BLOCK, MOST_BLOCK, MOST_BLOCKS = 1 << 20, 64 << 20, 4096  # bytes of a block, and how many a set is cut into
@@ -161,11 +164,16 @@ class Job:
             lock = os.open(self.parts / "lock", os.O_RDWR | os.O_CREAT)
         try:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise DataError(f"{self.out} is being packed already. Wait for it, or choose another place.") from None
+                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with this process, unlike flock's
+            except OSError as error:
+                if error.errno in (errno.EACCES, errno.EAGAIN):  # others: a file system without locks
+                    raise DataError(
+                        f"{self.out} is being packed already. Wait for it, or choose another place."
+                    ) from None
             yield
         finally:
+            if self.parts.exists() and not (self.parts / "plan.json").exists():  # it failed before it began
+                shutil.rmtree(self.parts)
             os.close(lock)
 
     def start(self) -> None:
@@ -189,8 +197,9 @@ class Job:
     def writing(self) -> Writing:
         """What a rank needs to write blocks."""
         header = self.parts / f"header-{os.getpid()}.h5"
-        columns = tuple(write_header(header, shape) for shape in self.shapes)
-        header.unlink()
+        with explained_writing(self.out):
+            columns = tuple(write_header(header, shape) for shape in self.shapes)
+            header.unlink()
         return Writing(
             source=self.source,
             names=self.names,
@@ -241,6 +250,7 @@ class Job:
                 self._put_header(shard, file)
             if self.bad:
                 return self._close_gaps()
+            PackedSource(self.parts / "shards", verify=False)  # raises if the header is not whole
             os.replace(self.parts / "shards" if self.config.shards else self.files[0], self.out)
             shutil.rmtree(self.parts)
         packed = PackedSource(self.out, verify=False)  # what was written was hashed on the way
@@ -281,10 +291,15 @@ class Job:
 
     def _close_gaps(self) -> Packed:
         """Pack what is good once more, from the files that have gaps: no tool may take a gap for a sample."""
-        left_out = {self.names[index].decode(): text for index, text in self.bad.items()}
+        left_out = {
+            name: re.sub(rf"\S*/{re.escape(name)}", name, text)  # where a source stands is no part of the data
+            for name, text in ((self.names[index].decode(), text) for index, text in self.bad.items())
+        }
         good = np.setdiff1d(np.arange(len(self.source)), list(self.bad))
         if not len(good):
-            raise DataError(f"none of the {len(self.source)} samples can be used, as {next(iter(left_out.values()))}.")
+            raise DataError(
+                f"none of the {len(self.source)} samples can be used, as {next(iter(left_out.values())).rstrip('.')}."
+            )
         for stale in self.parts.glob("good*"):
             shutil.rmtree(stale) if stale.is_dir() else stale.unlink()
         again = pack(
@@ -318,7 +333,7 @@ class Job:
         free = shutil.disk_usage(self.out.parent).free
         if free < self.num_bytes:
             raise DataError(
-                f"{self.out} needs {self.num_bytes / 2**30:.3g} GiB, and its file system has {free / 2**30:.3g} GiB "
+                f"{self.out} needs {self.num_bytes / 2**20:,.1f} MiB, and its file system has {free / 2**20:,.1f} MiB "
                 "left. Free some space, or choose another place."
             )
 
@@ -336,6 +351,11 @@ def _pool(job: Job) -> Iterator[ProcessPoolExecutor]:
     )
     try:
         yield pool
+    except BrokenProcessPool as error:
+        raise TrainingError(
+            "a rank of the packing was killed, perhaps for want of memory. What is done is kept: go on with the same "
+            "command and fewer --ranks."
+        ) from error
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -383,15 +403,16 @@ def _pack_as_rank(job: Job, fabric: Fabric, tell: Tell) -> Packed:
         job.forget([])
         return job.finish()
 
-    if fabric.world.is_first:
-        with job.claimed():
-            together(job.start)
-            together(write_share)
-            packed = together(put_in_place)
-    else:
-        together(lambda: None)
+    first = fabric.world.is_first
+    with ExitStack() as stack:
+
+        def begin() -> None:
+            stack.enter_context(job.claimed())
+            job.start()
+
+        together(begin if first else lambda: None)
         together(write_share)
-        packed = together(lambda: None)
+        packed = together(put_in_place if first else lambda: None)
     assert packed is not None
     return packed
 

@@ -30,10 +30,11 @@ class Moments:
         """The moments of N x C x K values, over N and K."""
         if values.dtype == np.bool_:
             values = values.view(np.uint8)
-        channels = [_Sums(np.ascontiguousarray(values[:, channel]).reshape(-1)) for channel in range(values.shape[1])]
         count = values.shape[0] * values.shape[2]
-        mean = np.array([channel.total / count for channel in channels])
-        squares = np.array([channel.squares for channel in channels]) - count * mean**2
+        with np.errstate(all="ignore"):  # values that are no numbers give moments that are none
+            channels = [_Sums(np.ascontiguousarray(values[:, number]).reshape(-1)) for number in range(values.shape[1])]
+            mean = np.array([channel.total / count for channel in channels])
+            squares = np.array([channel.squares for channel in channels]) - count * mean**2
         return cls(
             count=count,
             minimum=np.array([channel.minimum for channel in channels]),

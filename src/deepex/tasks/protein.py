@@ -49,6 +49,10 @@ class Protein:
 
     @cached_property
     def source(self) -> PackedSource:
+        if self.file is not None and not Path(self.file).exists():
+            raise DataError(
+                f"there is no data file {self.file}. Make one with: deepex data make protein --out {self.file}"
+            )
         source = PackedSource(packaged_file() if self.file is None else Path(self.file))
         missing = {"contact_map", "trajectory"} - set(source.spec.fields)
         if missing or "trajectories" not in source.attributes:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass
@@ -67,12 +68,14 @@ def make(order: Order, tell: Callable[[int, int], None]) -> str:
     _simulate(parts, order, trajectories, tell)
     reference = _folded_trace(parts, trajectories)
     measured = [protein.measure(parts / t.name, reference) for t in trajectories]
-    content = pack(_frames(trajectories, measured), order.out, attributes=_provenance(order, trajectories, reference))
+    attributes = _provenance(order, trajectories, reference)
+    packed = pack(_frames(trajectories, measured), parts / "packed.h5", attributes=attributes)
+    os.replace(packed.path, order.out)
     for folder in [*(parts / t.name for t in trajectories), parts]:
         for file in folder.iterdir():
             file.unlink()
         folder.rmdir()
-    return content.content_sha256
+    return packed.content_sha256
 
 
 def _frames(trajectories: list[Trajectory], measured: list[Frames]) -> ArraySource:

@@ -37,15 +37,15 @@ class Input:
         """Keep samples from here on, in the memory that a step's trial has left."""
         self.feed.keep(room_for_samples(self.recipe.data.memory_gib, self.world.local_size))
 
-    def describe_kept(self) -> str:
-        """How much was kept, for people; nothing if all stood in memory from the start."""
+    def tell_kept(self, listener: Listener) -> None:
+        """Say how much is kept; nothing if all stood in memory from the start."""
         kept = self.feed.kept
         if kept is None:
-            return ""
+            return
         needed = len(self.feed.plan.owned())
         size = kept.capacity * kept.spec.num_bytes / 2**20
         share = "all" if kept.capacity == needed else f"{kept.capacity:,} of"
-        return f"keeping {share} {needed:,} samples in memory as they come, {size:,.1f} MiB on this rank"
+        listener.say(f"keeping {share} {needed:,} samples in memory as they come, {size:,.1f} MiB on this rank")
 
 
 def check_data(recipe: Recipe) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import torch
 
 from deepex import sync as strategies
 from deepex.config import to_toml
+from deepex.data.keep import used_bytes
 from deepex.errors import Interrupted, TrainingError
 from deepex.fabric import Fabric
 from deepex.optim import Optimiser
@@ -57,21 +58,18 @@ class Loop:
 
     def run(self) -> None:
         """Train until the target or the last epoch; afterwards the directory holds the whole record."""
-        with closing(self.feed):
-            self.train(self.prepare())
-
-    def train(self, yardstick: Yardstick) -> None:
+        yardstick = self.prepare()
         self.resume()
         self.started = perf_counter() - self.position.seconds
-        with self.stop.listening():
+        with closing(self.feed), self.stop.listening():
             while self.position.epoch < self.recipe.stop.epochs and self.position.epochs_to_target is None:
                 self.train_epoch()
                 self.close_epoch()
         self.stop.close()
         self.save()
-        yardsticks = self.fabric.gather(yardstick)
+        ends = self.fabric.gather((yardstick, used_bytes()))
         if self.world.is_first:
-            outcome = summarise(self.recipe, self.fabric, self.folder, self.position, yardsticks)
+            outcome = summarise(self.recipe, self.fabric, self.folder, self.position, ends)
             self.folder.write_json("summary.json", {**outcome, "weights_sha256": self.replica.weights_sha256()})
 
     def train_epoch(self) -> None:
@@ -107,8 +105,8 @@ class Loop:
         if self.world.is_first:
             self.folder.append_line("metrics.jsonl", row)
         self.listener.epoch(row)
-        if here.epoch == 1 and (sentence := self.input.describe_kept()):
-            self.listener.say(sentence)
+        if here.epoch == 1:
+            self.input.tell_kept(self.listener)
         self.stop.pace(mean_step_seconds(ranks))
         if self.recipe.target.reached(value):
             here.epochs_to_target, here.seconds_to_target = here.epoch, here.seconds

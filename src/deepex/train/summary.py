@@ -1,6 +1,7 @@
 """The outcome of epochs and runs as plain values: rows of metrics.jsonl, and summary.json."""
 
 import math
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
@@ -49,9 +50,10 @@ def mean_step_seconds(ranks: list[dict[str, Any]]) -> float:
 
 
 def summarise(
-    recipe: Recipe, fabric: Fabric, folder: RunFolder, position: Position, yardsticks: list[Yardstick]
+    recipe: Recipe, fabric: Fabric, folder: RunFolder, position: Position, ends: Sequence[tuple[Yardstick, int]]
 ) -> dict[str, Any]:
-    """The outcome of a run, for programs, from its own record."""
+    """The outcome of a run, for programs, from its own record, and from each rank's yardstick and bytes of memory."""
+    yardsticks = [yardstick for yardstick, _ in ends]
     rows = folder.read_lines("metrics.jsonl")
     timed = [row for row in rows if row["samples"]]
     wall = sum(row["step_wall_seconds"] for row in rows)
@@ -81,6 +83,7 @@ def summarise(
         "step_wall_seconds": wall,
         "gflops_per_second": sum(rates) / 1e9,
         "share_of_peak": fmean(shares),
+        "peak_memory_gib": max(memory for _, memory in ends) / 2**30,
     }
 
 

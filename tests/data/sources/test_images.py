@@ -346,5 +346,5 @@ def test_large_files_are_read_whole(tmp_path: Path) -> None:
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "png", compress_level=0)
     (tmp_path / "1.png").write_bytes(buffer.getvalue())
-    source = ImageFiles([tmp_path / "1.png"], tmp_path, Options())
+    source = ImageFiles([str(tmp_path / "1.png")], tmp_path, Options())
     assert np.array_equal(read_all(source)["image"][0], pixels.transpose(2, 0, 1))

@@ -191,7 +191,8 @@ def _decoded(file: str, data: bytes, decode: Callable[[bytes], NDArray[Any]]) ->
         return decode(data)
     # All that Pillow and pyspng raise for damaged data, some of it not derived from anything of theirs.
     except (OSError, RuntimeError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError) as error:
-        raise damaged(file, f"damaged or not an image: {error}") from error
+        told = str(error).partition(" <_io")[0]  # Pillow names the buffer that it was given
+        raise damaged(file, f"damaged or not an image: {told}") from error
 
 
 def _by_pillow(data: bytes) -> NDArray[Any]:

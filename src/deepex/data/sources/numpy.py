@@ -99,7 +99,7 @@ class NumpyArray:
         return self._array
 
     def rows(self, rows: NDArray[np.int64]) -> NDArray[Any]:
-        return self._array[rows]
+        return np.take(self._array, rows, axis=0)  # twice as fast as an index
 
 
 def _load(file: Path, field: str) -> dict[str, NDArray[Any]]:

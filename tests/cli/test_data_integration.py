@@ -1,0 +1,78 @@
+"""Packing by several processes as a user meets it: stopped and gone on with, and under a launcher."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deepex.data.packed import PackedSource
+from deepex.data.source import read_field
+
+from ..conftest import Command
+
+BIN = Path(sys.executable).parent
+SECONDS = 100
+
+
+@pytest.fixture
+def frames(tmp_path: Path) -> Path:
+    """150 MiB of numbers, in 150 blocks."""
+    values = np.lib.format.open_memmap(tmp_path / "frames.npy", mode="w+", dtype=np.float32, shape=(600, 65536))
+    values[:, 0] = np.arange(600)
+    return tmp_path / "frames.npy"
+
+
+def test_a_packing_that_is_stopped_goes_on_where_it_stood(deepex: Command, frames: Path, tmp_path: Path) -> None:
+    words = ["data", "pack", "frames.npy", "frames.h5", "--ranks", "2"]
+    journal = tmp_path / "frames.h5.parts" / "journal.jsonl"
+    command = [sys.executable, "-m", "deepex", *words]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as packing:
+        _wait_for_a_line(journal)
+        packing.send_signal(signal.SIGINT)
+        _, said = packing.communicate(timeout=SECONDS)
+    assert packing.returncode == 75, said
+    assert said == "deepex: stopped; what is packed is kept. Go on with the same command.\n"
+    assert 0 < len(journal.read_text().splitlines()) < 150
+    assert not (tmp_path / "frames.h5").exists()
+
+    done = deepex(*words)
+    assert done.returncode == 0, done.stderr
+    assert "(going on with an earlier try)" in done.stdout
+    assert read_field(PackedSource(tmp_path / "frames.h5"), "x")[:, 0].tolist() == list(range(600))
+    assert not journal.parent.exists()
+
+    os.utime(frames, ns=(0, 0))
+    again = deepex("data", "pack", "frames.npy", "again.h5", "--ranks", "1")
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "again.h5").read_bytes() == (tmp_path / "frames.h5").read_bytes()
+
+
+def test_ranks_of_a_launcher_pack_together_and_one_speaks(deepex: Command, frames: Path, tmp_path: Path) -> None:
+    assert deepex("data", "pack", "frames.npy", "one.h5").returncode == 0
+    done = _mpirun(tmp_path, "data", "pack", "frames.npy", "two.h5")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("two.h5: 600 samples") == 1
+    assert (tmp_path / "one.h5").read_bytes() == (tmp_path / "two.h5").read_bytes()
+
+
+def test_what_goes_wrong_under_a_launcher_is_told_once(tmp_path: Path) -> None:
+    done = _mpirun(tmp_path, "data", "pack", "nothing.npy", "two.h5")
+    assert done.returncode == 2
+    assert done.stderr.count("there is nothing at nothing.npy") == 1
+    assert not any(tmp_path.iterdir())
+
+
+def _mpirun(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [str(BIN / "mpirun"), "-n", "2", sys.executable, "-m", "deepex", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS)
+
+
+def _wait_for_a_line(journal: Path) -> None:
+    end = time.monotonic() + SECONDS
+    while not (journal.exists() and "\n" in journal.read_text()):
+        assert time.monotonic() < end, f"nothing came into {journal}"

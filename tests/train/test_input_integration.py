@@ -1,0 +1,128 @@
+"""Input as a run meets it: memory that is bounded, files that fail in the middle, classes that are balanced."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from deepex.data import ArraySource, DataConfig, Preparation
+from deepex.data.convert import Convert
+from deepex.data.header import Content, Shape, write_header
+from deepex.data.pack import pack
+from deepex.data.packed import NAMES
+from deepex.data.source import Indices
+from deepex.data.statistics import Moments
+from deepex.errors import ConfigError, DataError
+from deepex.launch.start import start
+from deepex.sample import Batch, Field, SampleSpec
+from deepex.tasks.arrays import ArrayTask
+from deepex.train.recipe import Recipe, StopConfig
+
+WIDTH, LARGE = 1 << 14, 4 * 0.8  # bytes of a sample, GiB of a data set four times what its run may use
+
+RUN = """
+import sys, torch, deepex as dx
+from torch import nn
+from deepex.data import Preparation
+from deepex.data.convert import Convert
+task = dx.ArrayTask(
+    network=lambda: nn.Linear(64, 1),
+    arrays=sys.argv[1],
+    objective=lambda model, batch: model(batch["x"][:, :64]).square().mean(),
+    threshold=-1.0,
+    preparation=Preparation(convert={"x": Convert(scale=(255.0,))}),
+)
+dx.run(task, out="run", settings={"data.memory_gib": 0.8, "data.batch": 128, "stop.epochs": 1})
+"""
+
+
+def write_sparse(path: Path, num_samples: int) -> None:
+    """A packed file that is all zeros and takes no space on the disk, but as much memory as any when it is read."""
+    spec = SampleSpec(fields={"x": Field(shape=(WIDTH,), dtype="uint8")})
+    shape = Shape(spec=spec, num_samples=num_samples, name_bytes=8, block_samples=num_samples)
+    moments = {"x": Moments.of(np.zeros((1, 1, 1)))}
+    checksums = {"x": ("00" * 32,), NAMES: ("00" * 32,)}
+    content = Content(block_sha256=checksums, moments=moments, class_counts={}, attributes={})
+    columns = write_header(path, shape, content)
+    with open(path, "r+b") as file:
+        file.seek(columns[NAMES].offset)
+        file.write(b"".join(f"{number:08d}".encode() for number in range(num_samples)))
+
+
+def test_a_run_on_four_times_the_memory_stays_within_it(tmp_path: Path) -> None:
+    write_sparse(tmp_path / "large.h5", int(LARGE * 2**30 / WIDTH))
+    command = [sys.executable, "-c", RUN, "large.h5"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["peak_memory_gib"] < 1.1 * 0.8
+    kept = next(line for line in done.stdout.splitlines() if line.startswith("keeping"))
+    assert 0 < int(kept.split()[1].replace(",", "")) < 0.25 * LARGE * 2**30 / WIDTH
+
+
+def classes(count: int = 400) -> ArraySource:
+    """Two classes, one of them rare, that a line tells apart."""
+    labels = (torch.arange(count) % 20 == 0).long()
+    values = torch.randn(count, 3, generator=torch.Generator().manual_seed(0)) + labels[:, None]
+    fields = {
+        "x": Field(shape=(3,), dtype="float32"),
+        "label": Field(shape=(), dtype="int64", classes=("common", "rare")),
+    }
+    return ArraySource({"x": values, "label": labels}, fields)
+
+
+def cross_entropy(model: nn.Module, batch: Batch) -> torch.Tensor:
+    return nn.functional.cross_entropy(model(batch["x"]), batch["label"])
+
+
+def recipe(data: object, **settings: object) -> Recipe:
+    task = ArrayTask(
+        network=lambda: nn.Linear(3, 2),
+        arrays=data,  # type: ignore[arg-type]  # sources of several kinds
+        objective=cross_entropy,
+        threshold=0.0,
+        preparation=Preparation(convert={"x": Convert(scale=(2.0,))}),
+    )
+    config = replace(DataConfig(batch=16), **settings)  # type: ignore[arg-type]  # of several types
+    return Recipe(task=task, data=config, stop=StopConfig(epochs=2))
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"balance": "label"}, {"last": "pad", "shuffle": "local"}, {"memory_gib": 0.0}]
+)
+def test_a_packed_file_trains_as_the_source_it_came_from(tmp_path: Path, settings: dict[str, object]) -> None:
+    path = pack(classes(), tmp_path / "packed.h5").path
+    runs = [start(recipe(data, **settings), tmp_path / name, "quiet") for data, name in [(path, "a"), (classes(), "b")]]
+    first, second = (run.read_json("summary.json") for run in runs)
+    assert first["weights_sha256"] == second["weights_sha256"]
+    assert runs[0].read_json("record.json")["data_left_out"] == {}
+
+
+class Failing(ArraySource):
+    """Samples on a disk that fails after some reads."""
+
+    reads = 0
+
+    def read(self, indices: Indices, out: Batch) -> None:
+        self.reads += 1
+        if self.reads > 30:
+            raise DataError("disk.h5 was changed while it was read")
+        super().read(indices, out)
+
+
+def test_a_file_that_fails_in_mid_epoch_ends_the_run_with_its_error(tmp_path: Path) -> None:
+    source = classes()
+    with pytest.raises(DataError, match=r"disk\.h5 was changed"):
+        start(recipe(Failing(source.tensors, source.spec.fields), memory_gib=0.0), tmp_path / "run", "quiet")
+
+
+@pytest.mark.parametrize(("field", "text"), [("lable", "Did you mean 'label'"), ("x", "one whole number a sample")])
+def test_a_field_that_can_not_be_balanced_is_refused(tmp_path: Path, field: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        start(recipe(classes(), balance=field), tmp_path / "run", "quiet")
+    assert not (tmp_path / "run").exists()
