@@ -16,7 +16,7 @@ import h5py
 from deepex.data.source import Source
 
 LIBRARIES = {
-    "images": ("pillow", "pyspng-seunglab"),
+    "images": ("pillow", "kornia-rs"),
     "hdf5": ("h5py",),
     "netcdf": ("xarray", "netCDF4"),
     "zarr": ("xarray", "zarr"),

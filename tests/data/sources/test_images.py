@@ -29,11 +29,11 @@ def _save(file: Path, image: NDArray[Any] | Image.Image, **options: Any) -> Path
     return file
 
 
-@pytest.fixture(params=["pyspng", "pillow"])
+@pytest.fixture(params=["kornia-rs", "pillow"])
 def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """With pyspng and as if it were not installed."""
+    """With kornia-rs and as if it were not installed."""
     if request.param == "pillow":
-        monkeypatch.setattr(images, "_png_decoder", lambda: None)
+        monkeypatch.setattr(images, "_png_decoder", lambda: images._by_pillow)
     return str(request.param)
 
 
