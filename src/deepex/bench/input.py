@@ -160,7 +160,8 @@ def measure_packing(stored: Stored, out: Path, repeats: int) -> list[Row]:
 
 def measure_run(source: str, folder: Path, repeats: int, num_samples: int) -> Row:
     """A real run in a program of its own, told by its record."""
-    out, images = folder / source.replace(":", "-"), folder / f"{source.removeprefix('run:')}.h5"
+    out = folder / source.replace(":", "-")
+    images = out.with_suffix(".h5")
     epochs = 1 + min(repeats, RUN_EPOCHS)
     share_of_memory = None
     if source == "run:protein":

@@ -27,7 +27,11 @@ class Kept:
         self.capacity = min(num_bytes // max(1, source.spec.num_bytes), num_needed or len(source))
         self.num_kept = 0
         self._places = np.full(len(source), -1, dtype=np.int64)
-        self._memory = {name: as_array(tensor) for name, tensor in allocate(source.spec, self.capacity).items()}
+        # NumPy asks for huge pages, torch does not: rows in any order cost fewer faults and look-ups of pages.
+        self._memory = {
+            name: np.empty((self.capacity, *array.shape[1:]), dtype=array.dtype)
+            for name, array in ((name, as_array(tensor)) for name, tensor in allocate(source.spec, 0).items())
+        }
 
     def __len__(self) -> int:
         return len(self.source)
