@@ -3,9 +3,9 @@
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -33,15 +33,14 @@ from deepex.data.sheet import draw_sheet
 from deepex.data.source import Source
 from deepex.data.sources import READERS, guess_reader, open_source
 from deepex.data.stage import clean_stage
-from deepex.errors import DataError, DeepexError, Interrupted, UsageError, unknown
-from deepex.fabric import Fabric
+from deepex.errors import DataError, Interrupted, UsageError, unknown
+from deepex.fabric import Fabric, together
 from deepex.launch.detect import Launched, detect
 from deepex.launch.rank import open_fabric
 from deepex.tasks.protein import packaged_file
 
 MAKERS = ("protein",)
 DAY_SECONDS = 24 * 3600.0  # a rank may write its share for so long before it meets the others
-V = TypeVar("V")
 
 ReaderOption = Annotated[
     str | None, typer.Option(metavar="READER", help=f"One of {', '.join(READERS)}. [default: by the files' endings]")
@@ -109,7 +108,7 @@ def pack(
     config = PackConfig(ranks=_count_ranks(ranks, launched), shards=shards, skip_bad=skip_bad, keep_nan=keep_nan)
     _check_place(source, out)
     with open_fabric(launched, DAY_SECONDS) as fabric:
-        _agree(fabric, lambda: _check_file(json_file, "--json") if fabric.world.is_first else None)
+        together(fabric, lambda: _check_file(json_file, "--json") if fabric.world.is_first else None)
         row = _pack(fabric, source, out, reader, options or [], config)
     if fabric.world.is_first:
         print_packed(console_for(str(json_file) == "-"), row)
@@ -151,7 +150,7 @@ def check(
     console = console_for(str(json_file) == "-")
     print_findings(console, path, findings)
     if sheet is not None:
-        _write_bytes(sheet, "--sheet", draw_sheet(source, path.absolute().resolve().name))
+        write_output(sheet, "--sheet", draw_sheet(source, path.absolute().resolve().name))
         console.print(f"sheet: {sheet}", soft_wrap=True)
     _write_json(json_file, findings_row(path, findings))
     if findings.of("error"):
@@ -190,7 +189,7 @@ def _pack(
 ) -> dict[str, Any]:
     """Pack as one rank, or alone; returns the outcome for programs."""
 
-    source = _agree(fabric, lambda: _open(path, reader, options))
+    source = together(fabric, lambda: _open(path, reader, options))
     known = source.attributes if isinstance(source, PackedSource) else {}
     name = "packed" if isinstance(source, PackedSource) else reader or guess_reader(path)
     first = fabric.world.is_first
@@ -213,20 +212,6 @@ def _pack(
         raise Interrupted("stopped; what is packed is kept. Go on with the same command.") from None
     seconds = time.monotonic() - begun
     return packed_row(packed, find_files(out).num_bytes, seconds, source.spec.num_bytes, is_resumed)
-
-
-def _agree(fabric: Fabric, what: Callable[[], V]) -> V:
-    """Do something on each rank; what goes wrong on any is raised on all, so that none waits for one that left."""
-    outcome: V | None = None
-    problem: DeepexError | None = None
-    try:
-        outcome = what()
-    except DeepexError as error:
-        problem = error
-    for each in fabric.gather(problem):
-        if each is not None:
-            raise each
-    return outcome  # type: ignore[return-value]  # without a problem there is an outcome
 
 
 def _count_ranks(ranks: int | None, launched: Launched | None) -> int:
@@ -280,16 +265,3 @@ def _write_json(path: Path | None, row: dict[str, Any]) -> None:
         print(text, end="")
     elif path is not None:
         write_output(path, "--json", text)
-
-
-def _write_bytes(path: Path, option: str, data: bytes) -> None:
-    """Replace a file, at once."""
-    temporary = path.parent / f".{path.name}.{os.getpid()}"
-    try:
-        temporary.write_bytes(data)
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise UsageError(
-            f"{option} {path} can't be written: {error.strerror}. Choose another with {option}."
-        ) from error

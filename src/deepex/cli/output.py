@@ -17,10 +17,10 @@ def check_output(path: Path, option: str) -> None:
         temporary.write_text("")
 
 
-def write_output(path: Path, option: str, text: str) -> None:
-    """Replace a file by `text`, at once."""
+def write_output(path: Path, option: str, content: str | bytes) -> None:
+    """Replace a file's content, at once."""
     with _temporary(path, option) as temporary:
-        temporary.write_text(text)
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
         os.replace(temporary, path)
 
 

@@ -69,6 +69,17 @@ class ArraySource:
         for name, buffer in out.items():
             take_rows(self._arrays[name], np.asarray(indices), as_array(buffer)[: len(indices)])
 
+    def __getstate__(self) -> dict[str, Any]:
+        # As arrays: on the way to another process, torch would move a tensor's memory away from under its array.
+        dtypes = {name: tensor.dtype for name, tensor in self.tensors.items()}
+        return {**self.__dict__, "tensors": dtypes}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.tensors = {
+            name: torch.from_numpy(self._arrays[name]).view(dtype) for name, dtype in state["tensors"].items()
+        }
+
     def name(self, index: int) -> str:
         return str(index) if self._names is None else self._names[index]
 

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from deepex.data.block import explained_writing
-from deepex.data.pack import Job, PackConfig, pack, write_blocks
+from deepex.data.job import Job, PackConfig, silent
 from deepex.data.packed import PackedSource
 from deepex.data.plan import Plan
 from deepex.data.prepare import Splits
@@ -128,17 +128,14 @@ def _relay(source: Source, path: Path, fabric: Fabric, leaders: Sequence[int], w
         return
     with explained_writing(path):
         _clear(path)
-    with job.claimed():
-        job.start()
-        write_blocks(job, range(job.num_blocks), "journal.jsonl", _silent)
-        job.finish()
+    job.write_alone(silent)
 
 
 def _copy(source: Source, path: Path) -> None:
     """Copy samples into a packed file, or go on with a copy that was interrupted."""
     with explained_writing(path):
         path.unlink(missing_ok=True)
-    pack(source, path, PACKING)
+    Job(source, path, PACKING, {}, "").write_alone(silent)
 
 
 def _is_sound(path: Path) -> bool:
@@ -186,7 +183,3 @@ def _clear(path: Path) -> None:
             shutil.rmtree(stale)
         else:
             stale.unlink(missing_ok=True)
-
-
-def _silent(done: int, total: int) -> None:
-    return None

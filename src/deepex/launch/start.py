@@ -8,7 +8,7 @@ from typing import Any
 
 from deepex.config import to_tree
 from deepex.errors import RunFolderError, UsageError
-from deepex.fabric import Fabric
+from deepex.fabric import Fabric, from_first
 from deepex.launch.detect import Launched, detect
 from deepex.launch.local import start_local_ranks
 from deepex.launch.rank import run_rank
@@ -42,17 +42,7 @@ def start(recipe: Recipe, out: Path | None, verbosity: Verbosity) -> RunFolder:
         return folder
 
     def agree_on_folder(fabric: Fabric) -> RunFolder:
-        """Rank 0 makes the directory; all ranks learn its name, or why there is none."""
-        outcome: RunFolder | RunFolderError | None = None
-        if fabric.world.is_first:
-            try:
-                outcome = _create(path, recipe, data)
-            except RunFolderError as error:
-                outcome = error
-        first = fabric.gather(outcome)[0]
-        if isinstance(first, RunFolder):
-            return first
-        raise first or AssertionError("rank 0 has no outcome")
+        return from_first(fabric, lambda: _create(path, recipe, data))
 
     return run_rank(recipe, launched, agree_on_folder, verbosity)
 

@@ -79,10 +79,10 @@ def guess_reader(path: Path) -> str:
 
 
 def _first_file(folder: Path) -> str | None:
-    """The reader of the first file below a folder that has one."""
+    """The reader of the first file below a folder that has one; a Zarr store is a folder itself."""
     for _, folders, names in os.walk(folder):
         folders.sort()
-        for name in sorted(names):
+        for name in sorted([*folders, *names]):
             if found := _by_suffix(Path(name)):
                 return found
     return None

@@ -1,7 +1,7 @@
 """PNG and JPEG images in folders, as bytes of shape (channels, height, width), with the classes their folders name.
 
 16-bit grey PNGs are whole numbers (int32); 16-bit colour has 8 bits, as Pillow gives it. Plain PNGs are decoded by
-kornia-rs where that is installed, three times as fast as by Pillow. An image that can't be used is told when it is read.
+kornia-rs where that is installed, three times as fast as by Pillow. What can't be used is told when it is read.
 """
 
 import csv
