@@ -25,8 +25,9 @@ check: $(VENV)/test.done  ## style, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-bench: $(VENV)/bench.done  ## compare a step with plain PyTorch, Lightning and Accelerate, and ways to train (a quarter of an hour)
+bench: $(VENV)/bench.done  ## compare steps, input and ways to train with what people use today (half an hour)
 	$(BIN)/deepex bench step --json benchmarks/step.json --markdown benchmarks/step_$$(date +%F).md
+	$(BIN)/deepex bench input --json benchmarks/input.json --markdown benchmarks/input_$$(date +%F).md
 	$(BIN)/python benchmarks/protein.py
 
 clean:  ## remove the environment and all caches; runs/ stays

@@ -27,9 +27,19 @@ def frames(tmp_path: Path) -> Path:
     return tmp_path / "frames.npy"
 
 
-def test_a_packing_that_is_stopped_goes_on_where_it_stood(deepex: Command, frames: Path, tmp_path: Path) -> None:
-    words = ["data", "pack", "frames.npy", "frames.h5", "--ranks", "2"]
-    journal = tmp_path / "frames.h5.parts" / "journal.jsonl"
+@pytest.fixture
+def matrices(tmp_path: Path) -> Path:
+    """8,000 matrices as text: seconds to read, in 24 blocks, so that a signal comes in time."""
+    row = " ".join(["0.25"] * 28)
+    below = f"{row}\n" * 27
+    text = "\n".join(f"{number} {row[5:]}\n{below}" for number in range(8000))
+    (tmp_path / "maps.txt").write_text(text)
+    return tmp_path / "maps.txt"
+
+
+def test_a_packing_that_is_stopped_goes_on_where_it_stood(deepex: Command, matrices: Path, tmp_path: Path) -> None:
+    words = ["data", "pack", "maps.txt", "maps.h5", "--ranks", "2"]
+    journal = tmp_path / "maps.h5.parts" / "journal.jsonl"
     command = [sys.executable, "-m", "deepex", *words]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as packing:
         _wait_for_a_line(journal)
@@ -37,19 +47,19 @@ def test_a_packing_that_is_stopped_goes_on_where_it_stood(deepex: Command, frame
         _, said = packing.communicate(timeout=SECONDS)
     assert packing.returncode == 75, said
     assert said == "deepex: stopped; what is packed is kept. Go on with the same command.\n"
-    assert 0 < len(journal.read_text().splitlines()) < 150
-    assert not (tmp_path / "frames.h5").exists()
+    assert 0 < len(journal.read_text().splitlines()) < 24
+    assert not (tmp_path / "maps.h5").exists()
 
     done = deepex(*words)
     assert done.returncode == 0, done.stderr
     assert "(going on with an earlier try)" in done.stdout
-    assert read_field(PackedSource(tmp_path / "frames.h5"), "x")[:, 0].tolist() == list(range(600))
+    assert read_field(PackedSource(tmp_path / "maps.h5"), "matrix")[:, 0, 0].tolist() == list(range(8000))
     assert not journal.parent.exists()
 
-    os.utime(frames, ns=(0, 0))
-    again = deepex("data", "pack", "frames.npy", "again.h5", "--ranks", "1")
+    os.utime(matrices, ns=(0, 0))
+    again = deepex("data", "pack", "maps.txt", "again.h5", "--ranks", "1")
     assert again.returncode == 0, again.stderr
-    assert (tmp_path / "again.h5").read_bytes() == (tmp_path / "frames.h5").read_bytes()
+    assert (tmp_path / "again.h5").read_bytes() == (tmp_path / "maps.h5").read_bytes()
 
 
 def test_ranks_of_a_launcher_pack_together_and_one_speaks(deepex: Command, frames: Path, tmp_path: Path) -> None:
