@@ -74,6 +74,7 @@ class Job:
         self.parts = out.with_name(out.name + ".parts")
         self.names = _checked_names(source)
         self.done: dict[int, BlockResult] = {}
+        self.num_done = 0  # samples
         width = max(map(len, self.names))
         total = (source.spec.num_bytes + width) * len(source)
         size = max(1, min(max(total // MOST_BLOCKS, LEAST_BLOCK), MOST_BLOCK) * len(source) // total)
@@ -168,7 +169,9 @@ class Job:
 
     def forget(self, numbers: Sequence[int]) -> None:
         """Drop blocks that are not on disk as noted; too many bad samples among the others end the job."""
-        self.done = {number: result for number, result in self.done.items() if number not in set(numbers)}
+        dropped = set(numbers)
+        self.done = {number: result for number, result in self.done.items() if number not in dropped}
+        self.num_done = sum(result.num_samples for result in self.done.values())
         self._count_bad()
 
     def note(self, result: BlockResult, journal: str) -> None:
@@ -176,7 +179,9 @@ class Job:
         self.done[result.number] = result
         with explained_writing(self.out), open(self.parts / journal, "a") as file:
             file.write(result.to_line() + "\n")
-        self._count_bad()
+        self.num_done += result.num_samples
+        if result.bad:
+            self._count_bad()
 
     def write(self, numbers: Sequence[int], journal: str, tell: Tell) -> None:
         """Write blocks one after the other, those aside that an earlier try has written."""
@@ -195,10 +200,6 @@ class Job:
             self.start()
             self.write(range(self.num_blocks), "journal.jsonl", tell)
             return self.finish()
-
-    @property
-    def num_done(self) -> int:
-        return sum(result.num_samples for result in self.done.values())
 
     @property
     def bad(self) -> dict[int, str]:
