@@ -16,7 +16,7 @@ help:  ## what can be done here
 train: $(VENV)/core.done  ## train a model of protein folding on two ranks; prints the path of its page
 	$(BIN)/deepex run protein --ranks 2 --sync local:epoch
 
-test: $(VENV)/test.done  ## run all tests, in a real browser, SLURM and MPI among others (under 10 minutes)
+test: $(VENV)/test.done  ## run all tests, in a real browser, SLURM and MPI among others (under 15 minutes)
 	$(BIN)/pytest
 
 check: $(VENV)/test.done  ## style, types and the direction of imports
