@@ -41,7 +41,10 @@ def test_a_packing_that_is_stopped_goes_on_where_it_stood(deepex: Command, matri
     words = ["data", "pack", "maps.txt", "maps.h5", "--ranks", "2"]
     journal = tmp_path / "maps.h5.parts" / "journal.jsonl"
     command = [sys.executable, "-m", "deepex", *words]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as packing:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True, preexec_fn=_heed_interrupts
+    ) as packing:
         _wait_for_a_line(journal)
         packing.send_signal(signal.SIGINT)
         _, said = packing.communicate(timeout=SECONDS)
@@ -80,6 +83,11 @@ def test_what_goes_wrong_under_a_launcher_is_told_once(tmp_path: Path) -> None:
 def _mpirun(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [str(BIN / "mpirun"), "-n", "2", sys.executable, "-m", "deepex", *words]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS)
+
+
+def _heed_interrupts() -> None:
+    """As in a terminal: what a shell starts in the background ignores Ctrl-C, and so do its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _wait_for_a_line(journal: Path) -> None:
