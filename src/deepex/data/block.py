@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from deepex.data.header import Shape, write_all
 from deepex.data.packed import NAMES, Column
-from deepex.data.source import Source, allocate, as_array
+from deepex.data.source import Source, allocate, as_array, read_good
 from deepex.data.statistics import Moments
-from deepex.errors import DataError, SampleError
+from deepex.errors import DataError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,16 +158,8 @@ def _read(writing: Writing, place: Place) -> tuple[dict[str, NDArray[Any]], dict
     """The values of a block by field, and what is wrong with which samples; those hold zeros."""
     source = writing.source
     batch = allocate(source.spec, place.last - place.first)
-    bad: dict[int, str] = {}
-    try:
-        source.read(range(place.first, place.last), batch)
-    except SampleError:
-        for row, index in enumerate(range(place.first, place.last)):
-            one = {name: tensor[row : row + 1] for name, tensor in batch.items()}
-            try:
-                source.read([index], one)
-            except SampleError as error:
-                bad[index] = str(error)
+    unreadable = read_good(source, range(place.first, place.last), batch)
+    bad = {place.first + row: text for row, text in unreadable.items()}
     values = {name: as_array(tensor) for name, tensor in batch.items()}
     for index, text in _unfit(writing, values, place):
         bad.setdefault(index, text)

@@ -18,9 +18,9 @@ from torch import Tensor
 from deepex.data.copies import Copies, Sides, SidesByField, SidesByName
 from deepex.data.findings import SHOWN, Block, Classes, Constants, Finding, Findings, Look, Numbers, counted
 from deepex.data.packed import NAMES, PackedFile, PackedSource
-from deepex.data.source import Indices, Source, allocate, as_array
-from deepex.errors import ConfigError, SampleError, unknown
-from deepex.sample import Batch, Field
+from deepex.data.source import Source, allocate, as_array, read_good
+from deepex.errors import ConfigError, unknown
+from deepex.sample import Field
 
 BLOCK_BYTES, BLOCK_SAMPLES = 16 << 20, 1 << 16  # so much of a source that is not packed is looked at together
 THREADS = 4  # hashing and counting share out the work among them, and one reads ahead
@@ -83,21 +83,6 @@ def _ahead(pool: ThreadPoolExecutor, blocks: Iterator[tuple[int, Block]]) -> Ite
     while (item := following.result()) is not None:
         following = pool.submit(next, blocks, None)
         yield item
-
-
-def read_good(source: Source, indices: Indices, batch: Batch) -> dict[int, str]:
-    """Read samples into a batch; returns what is wrong with those that can't be read, by their place in it."""
-    try:
-        source.read(indices, batch)
-    except SampleError:
-        bad: dict[int, str] = {}
-        for place, index in enumerate(indices):
-            try:
-                source.read([int(index)], {name: tensor[place : place + 1] for name, tensor in batch.items()})
-            except SampleError as error:
-                bad[place] = str(error)
-        return bad
-    return {}
 
 
 class Reading(Protocol):

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from deepex.data.check import as_numbers, read_good
+from deepex.data.check import as_numbers
 from deepex.data.panels import DARK, LIGHT, WRONG, Panel, Scale, choose_panels, draw_panel, scale_panel, shade
-from deepex.data.source import Source, allocate, as_array
+from deepex.data.source import Source, allocate, as_array, read_good
 from deepex.sample import SampleSpec
 
 MOST_SAMPLES, MOST_ROWS = 48, 10

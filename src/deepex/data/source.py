@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deepex.data.gather import take_rows
-from deepex.errors import DataError
+from deepex.errors import DataError, SampleError
 from deepex.sample import Batch, Field, SampleSpec
 
 Indices = Sequence[int] | NDArray[np.int64]
@@ -106,6 +106,21 @@ def read_all(source: Source, limit: int | None = None) -> Batch:
     out = allocate(source.spec, count)
     source.read(np.linspace(0, len(source) - 1, count).round().astype(np.int64), out)
     return out
+
+
+def read_good(source: Source, indices: Indices, batch: Batch) -> dict[int, str]:
+    """Read samples into a batch; returns what is wrong with those that can't be read, by their place in it."""
+    try:
+        source.read(indices, batch)
+    except SampleError:
+        bad: dict[int, str] = {}
+        for place, index in enumerate(indices):
+            try:
+                source.read([int(index)], {name: tensor[place : place + 1] for name, tensor in batch.items()})
+            except SampleError as error:
+                bad[place] = str(error)
+        return bad
+    return {}
 
 
 def read_field(source: Source, name: str) -> NDArray[Any]:

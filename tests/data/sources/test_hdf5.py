@@ -1,4 +1,5 @@
 import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -293,3 +294,18 @@ def test_options_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
         open_source(file, options=["names=a"])
     with pytest.raises(ConfigError, match="classes without a label"):
         open_source(file, options=["classes=a"])
+
+
+def test_a_chunk_that_spans_all_samples_is_not_read_whole(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "tall.h5", "w") as file:
+        tall = file.create_dataset("x", (4000, 1 << 16), "u1", chunks=(4000, 64))
+        tall[3999, 5] = 7
+    source = open_source(tmp_path / "tall.h5")
+    out = allocate(source.spec, 2)
+    tracemalloc.start()
+    source.read([3999, 0], out)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert out["x"][0, 5] == 7
+    assert not out["x"][1].any()
+    assert peak < 100 << 20  # of 250 MiB

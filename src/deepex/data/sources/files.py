@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from deepex.errors import DataError, SampleError
 
+READ_BYTES = 2**26  # rows of one chunk are read with those between them, up to this; a chunk may span all samples
 TRIES = 8  # so many files are looked at for one that is whole
 F = TypeVar("F")
 P = TypeVar("P")
@@ -79,6 +80,15 @@ def first_readable(files: Sequence[F], look: Callable[[F], P]) -> P:
             problems.append(error)
     several = f"none of the first {len(problems)} can be read. The first: " if len(problems) > 1 else ""
     raise DataError(f"{several}{problems[0]}") from problems[0]
+
+
+def rows_together(chunk: int, row_bytes: int) -> int:
+    """How many rows of a chunk are read in one go: all of it, unless they are more than memory should hold.
+
+    >>> rows_together(32, 1000), rows_together(10**6, 2**20)
+    (32, 64)
+    """
+    return max(1, min(chunk, READ_BYTES // max(1, row_bytes)))
 
 
 def runs(rows: NDArray[np.int64], chunk: int) -> list[slice]:

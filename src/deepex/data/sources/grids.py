@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 
 from deepex.data.source import Indices, as_array
 from deepex.data.sources.dtypes import HELD, WIDENED, held_dtype
-from deepex.data.sources.files import damaged, runs
+from deepex.data.sources.files import damaged, rows_together, runs
 from deepex.data.sources.parts import OpenFiles, Part, Parts
 from deepex.errors import ConfigError, DataError, SampleError
 from deepex.sample import Batch, Field, SampleSpec
 
-READ_BYTES = 2**26  # rows of one chunk are read with those between them, up to this; a chunk may span all samples
 # What netCDF4, zarr and the codecs beneath them raise for files that are cut short, damaged or gone.
 UNREADABLE = (OSError, RuntimeError, ValueError, KeyError, TypeError, EOFError, zlib.error)
 
@@ -91,8 +90,8 @@ class GridSource:
         """Read rows of a variable, in rising order, into places of `target`, run by run."""
         stored = self._dataset(part.file).variables[variable]
         chunk = stored.encoding.get("preferred_chunks", {}).get(self._sample, 1)
-        most = READ_BYTES // max(1, stored.nbytes // max(1, stored.sizes[self._sample]))
-        for run in runs(rows, max(1, min(chunk, most))):
+        row_bytes = stored.nbytes // max(1, stored.sizes[self._sample])
+        for run in runs(rows, rows_together(chunk, row_bytes)):
             first, last = int(rows[run][0]), int(rows[run][-1])
             piece = stored.isel({self._sample: slice(first, last + 1)}).transpose(self._sample, ...)
             try:

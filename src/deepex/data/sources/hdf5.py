@@ -4,6 +4,7 @@ Contiguous, chunked and compressed data sets of any depth. Files are opened wher
 each chunk that a batch touches is read once.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from deepex.data.source import Source
 from deepex.data.sources.arrays import ArrayFiles, Channels, Layout, Shapes, are_single_samples
 from deepex.data.sources.dtypes import held_dtype
-from deepex.data.sources.files import damaged, first_readable, list_files, runs
+from deepex.data.sources.files import damaged, first_readable, list_files, rows_together, runs
 from deepex.data.sources.labels import check_classes
 from deepex.errors import ConfigError, DataError, SampleError
 
@@ -107,13 +108,14 @@ class Hdf5Array:
         self.dtype: np.dtype[Any] = dataset.dtype
         self.unit = _attribute(dataset, "units", "unit")
         self.description = _attribute(dataset, "long_name", "description")
-        self._chunk = int(dataset.chunks[0]) if dataset.chunks else 1
+        row_bytes = math.prod(dataset.shape[1:]) * dataset.dtype.itemsize
+        self._together = rows_together(dataset.chunks[0], row_bytes) if dataset.chunks else 1
 
     def whole(self) -> NDArray[Any]:
         return np.asarray(self._dataset[()])
 
     def rows(self, rows: NDArray[np.int64]) -> NDArray[Any]:
-        stretches = runs(rows, self._chunk)
+        stretches = runs(rows, self._together)
         firsts = rows[[run.start for run in stretches]]
         lasts = rows[[run.stop - 1 for run in stretches]]
         # One slice a stretch: lists of rows are slow in h5py, and `read_direct` is slower than a copy.
