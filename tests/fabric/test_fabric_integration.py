@@ -14,7 +14,6 @@ def talk(fabric: Fabric) -> dict[str, object]:
     second = fabric.broadcast_(sent, source=fabric.world.size - 1)
     first.wait()
     second.wait()
-    fabric.barrier()
     return {"mean": mean[0].item(), "sent": sent.tolist(), "gathered": fabric.gather(f"rank {rank}")}
 
 

@@ -36,7 +36,7 @@ from deepex.data.stage import clean_stage
 from deepex.errors import DataError, Interrupted, UsageError, unknown
 from deepex.fabric import Fabric, together
 from deepex.launch.detect import Launched, detect
-from deepex.launch.rank import open_fabric
+from deepex.launch.rank import join
 from deepex.tasks.protein import packaged_file
 
 MAKERS = ("protein",)
@@ -107,7 +107,7 @@ def pack(
     launched = None if launched is None or launched.world.size == 1 else launched
     config = PackConfig(ranks=_count_ranks(ranks, launched), shards=shards, skip_bad=skip_bad, keep_nan=keep_nan)
     _check_place(source, out)
-    with open_fabric(launched, DAY_SECONDS) as fabric:
+    with join(launched, DAY_SECONDS) as fabric:
         together(fabric, lambda: _check_file(json_file, "--json") if fabric.world.is_first else None)
         row = _pack(fabric, source, out, reader, options or [], config)
     if fabric.world.is_first:

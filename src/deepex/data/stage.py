@@ -57,7 +57,7 @@ def stage_splits(splits: Splits, folder: Path, plan: Plan, fabric: Fabric) -> tu
             _copy(Subset(train, needed), path)
         if missing:
             _compare(path, train, len(needed))
-        fabric.barrier()
+        fabric.gather(None)
     staged = Staged(PackedSource(path), needed, len(train))
     return replace(splits, train=Subset(staged, trained_on), validation=Subset(staged, judged_on)), sentence
 

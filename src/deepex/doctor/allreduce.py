@@ -13,7 +13,7 @@ from typing import Any
 from torch._C._distributed_c10d import TCPStore  # torch.distributed leaves it out of its types
 
 from deepex.doctor.machine import AllReduceTime, FabricCheck, rounded
-from deepex.fabric import Fabric, TorchFabric
+from deepex.fabric import Fabric, Meeting, TorchFabric
 from deepex.world import World
 
 NUM_RANKS = 2
@@ -24,7 +24,7 @@ TOTAL_SECONDS = 25.0
 
 def open_torch(world: World, address: str) -> TorchFabric:
     """Gloo, at a store that this program serves."""
-    return TorchFabric(world, address=address, agent_store=True, timeout_seconds=COLLECTIVE_SECONDS)
+    return TorchFabric(Meeting(world, address=address, agent_store=True, timeout_seconds=COLLECTIVE_SECONDS))
 
 
 # To measure one more fabric, add its line: how a rank opens it, given its world and a store's host:port to meet at.

@@ -1,7 +1,23 @@
 """How ranks talk: asynchronous collectives on whole buffers."""
 
 from deepex.fabric.agree import from_first, together
+from deepex.fabric.choose import FABRICS, FabricName, open_fabric
 from deepex.fabric.fabric import Done, Fabric, SoloFabric, Work
+from deepex.fabric.meeting import Meeting
+from deepex.fabric.meter import Meter
 from deepex.fabric.torch_fabric import TorchFabric
 
-__all__ = ["Done", "Fabric", "SoloFabric", "TorchFabric", "Work", "from_first", "together"]
+__all__ = [
+    "FABRICS",
+    "Done",
+    "Fabric",
+    "FabricName",
+    "Meeting",
+    "Meter",
+    "SoloFabric",
+    "TorchFabric",
+    "Work",
+    "from_first",
+    "open_fabric",
+    "together",
+]

@@ -1,9 +1,13 @@
 """The protocol of a fabric, and the fabric of a rank that is alone. It knows tensors, and nothing of models."""
 
+from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
+import torch
 from torch import Tensor
 
+from deepex.fabric.meter import Meter
+from deepex.fabric.pulse import Pulse, Stillness
 from deepex.world import World
 
 V = TypeVar("V")
@@ -13,26 +17,43 @@ class Work(Protocol):
     """A collective under way."""
 
     def wait(self) -> None:
-        """Block until the buffer holds the result."""
+        """Block until the buffer holds the result. Calling it again does nothing."""
 
 
 class Fabric(Protocol):
-    """Collectives that every rank calls in the same order. A peer that never comes raises, it does not hang."""
+    """Collectives that every rank of a group calls in the same order. A peer that never comes raises, it does not hang.
+
+    Attributes:
+        name: what it is called in recipes and records.
+        world: this rank's place in the group: its number and size are those of the group.
+        meter: what was carried so far.
+        pulse: who of all ranks is alive, and words that reach all of them.
+        overlaps: whether a collective goes on while the rank computes; if not, it happens when it is waited for.
+    """
 
     name: str
     world: World
+    meter: Meter
+    pulse: Pulse
+    overlaps: bool
+
+    def empty(self, numel: int) -> Tensor:
+        """A float32 block on the rank's device, full of zeros, where this fabric averages fastest."""
 
     def mean_(self, tensor: Tensor) -> Work:
         """Replace a contiguous floating tensor by its mean over all ranks; the same bits on each."""
 
     def broadcast_(self, tensor: Tensor, source: int) -> Work:
-        """Replace a contiguous tensor by that of rank `source`."""
+        """Replace a contiguous tensor by that of rank `source`. In a group of two it is a message."""
 
     def gather(self, value: V) -> list[V]:
-        """Every rank's value, in rank order, on every rank. For small things, outside the step."""
+        """Every rank's value, in rank order, on every rank: also a barrier. For small things, outside the step."""
 
-    def barrier(self) -> None:
-        """Wait until every rank is here."""
+    def group(self, ranks: Sequence[int]) -> "Fabric":
+        """A fabric among some of these ranks, numbered by their order in `ranks`; called by just those."""
+
+    def close(self) -> None:
+        """Leave. Peers that still wait get an error, not silence."""
 
 
 class Done:
@@ -46,9 +67,15 @@ class SoloFabric:
     """The fabric of a world of one: every collective is the identity."""
 
     name = "none"
+    overlaps = False
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.meter = Meter()
+        self.pulse: Pulse = Stillness()
+
+    def empty(self, numel: int) -> Tensor:
+        return torch.zeros(numel, device=self.world.torch_device)
 
     def mean_(self, tensor: Tensor) -> Work:
         return Done()
@@ -59,5 +86,8 @@ class SoloFabric:
     def gather(self, value: V) -> list[V]:
         return [value]
 
-    def barrier(self) -> None:
+    def group(self, ranks: Sequence[int]) -> Fabric:
+        return self
+
+    def close(self) -> None:
         return None

@@ -12,7 +12,7 @@ from torch.utils import deterministic
 
 from deepex.config import to_toml
 from deepex.errors import ConfigError
-from deepex.fabric import Fabric, SoloFabric, TorchFabric
+from deepex.fabric import Fabric, FabricName, Meeting, SoloFabric, open_fabric
 from deepex.kernels import install_convolution, install_sixteen_bits
 from deepex.launch.detect import Launched
 from deepex.launch.heap import keep_heap
@@ -27,23 +27,21 @@ def run_rank(
     recipe: Recipe, launched: Launched | None, open_folder: Callable[[Fabric], RunFolder], verbosity: Verbosity
 ) -> RunFolder:
     """Train as one rank of a world, or alone; `open_folder` makes or finds the run directory once ranks can talk."""
-    with open_fabric(launched, recipe.world.timeout_seconds) as fabric:
+    with join(launched, recipe.world.timeout_seconds, recipe.world.fabric) as fabric:
         return _train(recipe, fabric, open_folder, verbosity)
 
 
 @contextmanager
-def open_fabric(launched: Launched | None, timeout_seconds: float) -> Iterator[Fabric]:
+def join(launched: Launched | None, timeout_seconds: float, fabric: FabricName = "auto") -> Iterator[Fabric]:
     """How this process talks to its peers: as a launcher's rank, or alone."""
     if launched is None:
         yield SoloFabric(World())
         return
-    fabric = TorchFabric(
+    meeting = Meeting(
         launched.world, address=launched.address, agent_store=launched.agent_store, timeout_seconds=timeout_seconds
     )
-    try:
-        yield fabric
-    finally:
-        fabric.close()
+    with open_fabric(fabric, meeting) as opened:
+        yield opened
 
 
 def _train(

@@ -57,7 +57,7 @@ def save(folder: RunFolder, fabric: Fabric, step: Step, position: Position) -> P
             for old in folder.checkpoints.iterdir():
                 if old != final:
                     shutil.rmtree(old)
-    fabric.barrier()
+    fabric.gather(None)
     return final
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from deepex.data import DataConfig
 from deepex.errors import ConfigError
+from deepex.fabric import FabricName
 from deepex.optim import OptimiserConfig
 from deepex.sync import parse
 from deepex.train.layout import LayoutChoice
@@ -25,9 +26,10 @@ class StopConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class WorldConfig:
-    """How many ranks, and how long one waits for another before it gives up."""
+    """How many ranks, what they talk by, and how long one waits for another before it gives up."""
 
     ranks: int = 1
+    fabric: FabricName = "auto"
     timeout_seconds: float = 300.0
 
     def __post_init__(self) -> None:
