@@ -3,10 +3,10 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
-DEBIAN := chromium chromium-driver procps slurm-wlm slurm-wlm-basic-plugins munge
+DEBIAN := chromium chromium-driver iproute2 procps slurm-wlm slurm-wlm-basic-plugins munge
 
 .DEFAULT_GOAL := help
-.PHONY: help train test check bench clean
+.PHONY: help train test check bench soak cluster clean
 
 help:  ## what can be done here
 	@echo "deepex: train scientific deep-learning models, and see where the time goes"
@@ -29,6 +29,12 @@ bench: $(VENV)/bench.done  ## compare steps, input and ways to train with what p
 	$(BIN)/deepex bench step --json benchmarks/step.json --markdown benchmarks/step_$$(date +%F).md
 	$(BIN)/deepex bench input --json benchmarks/input.json --markdown benchmarks/input_$$(date +%F).md
 	$(BIN)/python benchmarks/protein.py
+
+soak: $(VENV)/test.done  ## kill ranks at random moments in every strategy, and see that nothing hangs (half an hour)
+	$(BIN)/python benchmarks/soak.py
+
+cluster: $(VENV)/test.done  ## train on four hosts that live on this machine, 100 Mbit/s and 1 ms apart (needs root)
+	$(BIN)/deepex cluster -- deepex run protein --sync local:epoch stop.epochs=2
 
 clean:  ## remove the environment and all caches; runs/ stays
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

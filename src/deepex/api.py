@@ -43,6 +43,7 @@ def build_recipe(
     size: str | None = None,
     ranks: int | None = None,
     sync: str | None = None,
+    fabric: str | None = None,
     precision: str | None = None,
     stage: str | None = None,
     seed: int | None = None,
@@ -64,7 +65,7 @@ def build_recipe(
         settings = tuple(f"{key}={value}" for key, value in settings.items())
     chosen = {
         "task": {"size": size},
-        "world": {"ranks": ranks},
+        "world": {"ranks": ranks, "fabric": fabric},
         "data": {"stage": stage},
         "stop": {"target": until},
         "sync": sync,
@@ -87,7 +88,7 @@ def run(
         what: a task's name, the path of a recipe.toml, a task of your own, or a recipe.
         out: the run directory; by default a fresh name under runs/.
         verbosity: `lines`, `bar` or `quiet`.
-        changes: `size`, `ranks`, `sync`, `precision`, `stage`, `seed`, `until`, and `settings={"data.batch": 32}` for
+        changes: `size`, `ranks`, `sync`, `fabric`, `precision`, `stage`, `seed`, `until`, and `settings={"data.batch": 32}` for
             any other key.
 
     Example: `run("protein", ranks=2, sync="local:epoch").summary["target_reached"]`

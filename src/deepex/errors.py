@@ -63,7 +63,15 @@ class TrainingError(DeepexError):
 
 
 class PeerError(TrainingError):
-    """Another rank died or fell silent; the cause lies there."""
+    """Another rank died or fell silent; the cause lies there.
+
+    Attributes:
+        tells: whether this rank is the one to tell people, since all that are left meet the same error.
+    """
+
+    def __init__(self, text: str, *, tells: bool = True) -> None:
+        super().__init__(text)
+        self.tells = tells
 
 
 class Interrupted(DeepexError):  # noqa: N818  # stopping is not an error

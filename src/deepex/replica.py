@@ -4,6 +4,7 @@ One block is one message, one optimiser call and one checkpoint write. It knows 
 """
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol, cast, runtime_checkable
 
@@ -41,6 +42,7 @@ class Replica:
     Arguments:
         model: any module; tied weights stand once, frozen ones stay where they are.
         layout: with `channels_last`, weights of convolutions have channels-last strides inside the block.
+        empty: what gives memory for the blocks, so many float32 zeros; by default any memory of the model's device.
 
     Attributes:
         model: the module; its parameters, gradients and floating buffers are views into the blocks below.
@@ -56,24 +58,38 @@ class Replica:
     (8, 8)
     """
 
-    def __init__(self, model: nn.Module, layout: Layout = "contiguous") -> None:
+    def __init__(
+        self, model: nn.Module, layout: Layout = "contiguous", empty: Callable[[int], Tensor] | None = None
+    ) -> None:
         self.model, self.layout = model, layout
         trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad][::-1]
         _check_parameters(trainable)
         inner = _channels_last_parameters(model) if layout == "channels_last" else set()
-        buffers = {id(buffer): buffer for buffer in model.buffers() if buffer.dtype == torch.float32}
-        num_weights = sum(p.numel() for _, p in trainable)
-        num_statistics = sum(buffer.numel() for buffer in buffers.values())
-        device = trainable[0][1].device
-        self.block = torch.empty(num_weights + num_statistics, dtype=torch.float32, device=device)
-        self.weights = self.block[:num_weights]
-        self.statistics = self.block[num_weights:]
-        self.gradients = torch.zeros_like(self.weights)
+        num_weights, device = sum(p.numel() for _, p in trainable), trainable[0][1].device
+        allocate = empty or (lambda numel: torch.zeros(numel, device=device))
+        self.block = allocate(num_weights + sum(buffer.numel() for buffer in self._buffers()))
+        self.weights, self.statistics = self.block[:num_weights], self.block[num_weights:]
+        self.gradients = allocate(num_weights)
         self.entries = self._claim_parameters(trainable, inner)
-        self._claim_buffers(buffers)
+        self._claim_buffers()
         for parameter in model.parameters():
             if not parameter.requires_grad and parameter in inner:
                 parameter.data = parameter.data.contiguous(memory_format=_channels_last_format(parameter))
+
+    def move_to(self, block: Tensor) -> None:
+        """Let weights and statistics be views into another block, as long as this one, and leave what stands there."""
+        before, self.block = self.block, block
+        self.weights, self.statistics = block[: len(self.weights)], block[len(self.weights) :]
+        for entry in self.entries:
+            old = entry.parameter.data
+            entry.parameter.data = self.weights.as_strided(
+                old.shape, old.stride(), block.storage_offset() + entry.start
+            )
+        for owner in self.model.modules():
+            for leaf, held in owner.named_buffers(recurse=False):
+                if held.dtype == torch.float32:
+                    offset = block.storage_offset() + held.storage_offset() - before.storage_offset()
+                    owner._buffers[leaf] = block.as_strided(held.shape, held.stride(), offset)
 
     def weights_sha256(self) -> str:
         """A fingerprint of the weights and statistics, to compare runs bit for bit."""
@@ -105,12 +121,16 @@ class Replica:
             start = stop
         return entries
 
-    def _claim_buffers(self, buffers: dict[int, Tensor]) -> None:
+    def _buffers(self) -> list[Tensor]:
+        """The fp32 buffers, each once."""
+        return list({id(held): held for held in self.model.buffers() if held.dtype == torch.float32}.values())
+
+    def _claim_buffers(self) -> None:
         """Move fp32 buffers into the block; one that two modules share stays shared."""
         views, start = {}, 0
-        for key, buffer in buffers.items():
-            views[key] = self.statistics[start : start + buffer.numel()].view(buffer.shape)
-            views[key].copy_(buffer)
+        for buffer in self._buffers():
+            view = views[id(buffer)] = self.statistics[start : start + buffer.numel()].view(buffer.shape)
+            view.copy_(buffer)
             start += buffer.numel()
         for owner in self.model.modules():
             for leaf, held in owner.named_buffers(recurse=False):

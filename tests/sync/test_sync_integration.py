@@ -7,13 +7,29 @@ from torch import Tensor, nn
 from deepex.errors import TrainingError
 from deepex.fabric import Fabric
 from deepex.replica import Replica
-from deepex.sync import parse
+from deepex.sync import Setting, parse
 from deepex.sync.local import Local
 from deepex.testing.ranks import on_ranks
 from deepex.testing.sync import check_sync
 
 
-@pytest.mark.parametrize(("text", "num_ranks"), [("allreduce", 2), ("local:3", 2), ("local:epoch", 3)])
+CONTRACT = [
+    ("allreduce", 2),
+    ("allreduce,bucket=1", 3),
+    ("local:3", 2),
+    ("local:3", 3),
+    ("local:epoch", 3),
+    ("local:3,outer=momentum,momentum=average", 2),
+    ("local:2,outer=nesterov,momentum=reset", 3),
+    ("local:3,after=1", 2),
+    ("background:3", 2),
+    ("background:2", 3),
+    ("lagged", 2),
+    ("lagged", 3),
+]
+
+
+@pytest.mark.parametrize(("text", "num_ranks"), CONTRACT)
 def test_contract(text: str, num_ranks: int) -> None:
     check_sync(lambda: parse(text), num_ranks=num_ranks)
 
@@ -39,7 +55,7 @@ def test_ranks_of_small_batches_equal_one_rank_with_the_whole_batch() -> None:
     def rank(fabric: Fabric) -> Tensor:
         replica = gradients(x[4 * fabric.world.rank :][:4])
         sync = parse("allreduce")
-        sync.prepare(replica, fabric)
+        sync.prepare(Setting(replica=replica, fabric=fabric, moments={}, steps_per_epoch=1, batch=4))
         sync.mix_gradients(0)
         return replica.gradients
 

@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from deepex.cli import bench, data, doctor, report, resume, run, tasks
+from deepex.cli import bench, cluster, data, doctor, report, resume, run, tasks
 from deepex.errors import DeepexError, Interrupted, PeerError, TrainingError
 from deepex.launch.rank import leave
 from deepex.launch.start import is_first_rank
@@ -22,6 +22,9 @@ app.command("resume", epilog="Example:  deepex resume runs/2026-01-31_120000_pro
 app.command("tasks", epilog="Example:  deepex tasks")(tasks.tasks)
 app.command("report", epilog="Example:  deepex report runs/2026-01-31_120000_protein_allreduce_2r_ab12")(report.report)
 app.command("doctor", epilog="Example:  deepex doctor")(doctor.doctor)
+app.command(
+    "cluster", epilog="Example:  deepex cluster --hosts 2 -- deepex run protein --sync local:epoch stop.epochs=2"
+)(cluster.cluster)
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 
@@ -38,9 +41,15 @@ def run_command(words: list[str]) -> int:
     except SystemExit as end:  # typer ends every command so, and wrong usage with 2
         return end.code if isinstance(end.code, int) else 0
     except DeepexError as error:
-        cause = isinstance(error, TrainingError) and not isinstance(error, PeerError)
-        if is_first_rank() or cause:  # what all ranks meet alike is told once, a rank's own trouble by that rank
+        if _tells(error):
             kind = "" if isinstance(error, Interrupted) else "error: "
             print(f"deepex: {kind}{error}", file=sys.stderr, flush=True)
         return error.exit_code
     return 0
+
+
+def _tells(error: DeepexError) -> bool:
+    """Whether this rank prints it: what all ranks meet alike is told once, a rank's own trouble by that rank."""
+    if isinstance(error, PeerError):
+        return error.tells
+    return is_first_rank() or isinstance(error, TrainingError)

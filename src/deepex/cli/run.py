@@ -21,7 +21,16 @@ def run(
     ] = None,
     size: Annotated[str | None, typer.Option(help="The task's size, as in small or paper.")] = None,
     ranks: Annotated[int | None, typer.Option(help="Ranks to start on this machine. [default: 1]")] = None,
-    sync: Annotated[str | None, typer.Option(help="allreduce, local:H or local:epoch. [default: allreduce]")] = None,
+    sync: Annotated[
+        str | None,
+        typer.Option(
+            help="allreduce, local:H, local:epoch, background:H, lagged, hierarchical(INNER,OUTER), hybrid:G, async or "
+            "auto; compressed with +bf16, +fp16, +topk:F or +powersgd:R. [default: allreduce]"
+        ),
+    ] = None,
+    fabric: Annotated[
+        str | None, typer.Option(help="What ranks talk by: torch, mpi, shared. [default: auto, the fastest here]")
+    ] = None,
     precision: Annotated[str | None, typer.Option(help="fp32, bf16 or fp16. [default: fp32]")] = None,
     stage: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Copy the data to this folder of each node first, or reuse it.")
@@ -40,6 +49,7 @@ def run(
         size=size,
         ranks=ranks,
         sync=sync,
+        fabric=fabric,
         precision=precision,
         stage=None if stage is None else str(stage),
         seed=seed,

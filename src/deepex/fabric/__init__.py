@@ -5,6 +5,9 @@ from deepex.fabric.choose import FABRICS, FabricName, open_fabric
 from deepex.fabric.fabric import Done, Fabric, SoloFabric, Work
 from deepex.fabric.meeting import Meeting
 from deepex.fabric.meter import Meter
+from deepex.fabric.node import inside_node
+from deepex.fabric.pulse import peer_error
+from deepex.fabric.shared_fabric import SharedFabric
 from deepex.fabric.torch_fabric import TorchFabric
 
 __all__ = [
@@ -14,10 +17,13 @@ __all__ = [
     "FabricName",
     "Meeting",
     "Meter",
+    "SharedFabric",
     "SoloFabric",
     "TorchFabric",
     "Work",
     "from_first",
+    "inside_node",
     "open_fabric",
+    "peer_error",
     "together",
 ]

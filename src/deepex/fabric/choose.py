@@ -7,15 +7,10 @@ from typing import Literal
 from deepex.errors import PeerError
 from deepex.fabric.fabric import Fabric, SoloFabric
 from deepex.fabric.meeting import Meeting
+from deepex.fabric.shared_fabric import SharedFabric
 from deepex.fabric.torch_fabric import TorchFabric
 
 FabricName = Literal["auto", "torch", "mpi", "shared"]
-
-
-def _open_shared(meeting: Meeting) -> Fabric:
-    from deepex.fabric.shared_fabric import SharedFabric
-
-    return SharedFabric(meeting)
 
 
 def _open_mpi(meeting: Meeting) -> Fabric:
@@ -24,7 +19,7 @@ def _open_mpi(meeting: Meeting) -> Fabric:
     return MpiFabric(meeting)
 
 
-FABRICS: dict[str, Callable[[Meeting], Fabric]] = {"torch": TorchFabric, "mpi": _open_mpi, "shared": _open_shared}
+FABRICS: dict[str, Callable[[Meeting], Fabric]] = {"torch": TorchFabric, "mpi": _open_mpi, "shared": SharedFabric}
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from deepex.fabric.meeting import Meeting
 from deepex.fabric.meter import Meter
 from deepex.fabric.pulse import Pulse, Stillness
 from deepex.world import World
@@ -28,6 +29,8 @@ class Fabric(Protocol):
         world: this rank's place in the group: its number and size are those of the group.
         meter: what was carried so far.
         pulse: who of all ranks is alive, and words that reach all of them.
+        meeting: where all ranks met; None for a rank that is alone.
+        ranks: the group's members by their number among all ranks.
         overlaps: whether a collective goes on while the rank computes; if not, it happens when it is waited for.
     """
 
@@ -35,6 +38,8 @@ class Fabric(Protocol):
     world: World
     meter: Meter
     pulse: Pulse
+    meeting: Meeting | None
+    ranks: Sequence[int]
     overlaps: bool
 
     def empty(self, numel: int) -> Tensor:
@@ -73,6 +78,8 @@ class SoloFabric:
         self.world = world
         self.meter = Meter()
         self.pulse: Pulse = Stillness()
+        self.meeting: Meeting | None = None
+        self.ranks: Sequence[int] = [0]
 
     def empty(self, numel: int) -> Tensor:
         return torch.zeros(numel, device=self.world.torch_device)

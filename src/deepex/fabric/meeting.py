@@ -5,7 +5,7 @@ from datetime import timedelta
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore  # torch.distributed leaves them out of its types
 
 from deepex.errors import PeerError
-from deepex.fabric.pulse import Pulse, StorePulse
+from deepex.fabric.pulse import Pulse, StorePulse, peer_error
 from deepex.world import World
 
 
@@ -25,9 +25,7 @@ class Meeting:
         timeout = timedelta(seconds=timeout_seconds)
         serves = world.is_first and not agent_store
         try:
-            self._tcp = TCPStore(
-                host, int(port), world.size, is_master=serves, timeout=timeout, wait_for_workers=False
-            )
+            self._tcp = TCPStore(host, int(port), world.size, is_master=serves, timeout=timeout, wait_for_workers=False)
             own = TCPStore(host, int(port), world.size, is_master=False, timeout=timeout, wait_for_workers=False)
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
@@ -35,7 +33,7 @@ class Meeting:
                 f"{world}: no meeting at {address} within {timeout_seconds:g} s ({reason}). Look for an error of rank "
                 "0, which serves it, and whether its host and port can be reached from here."
             ) from error
-        self.pulse: Pulse = StorePulse(PrefixStore("deepex/pulse", own), world, timeout_seconds)
+        self.pulse: Pulse = StorePulse(PrefixStore("deepex/pulse", own), world, timeout_seconds, serves=serves)
 
     def store(self, name: str) -> Store:
         """A part of the store that no other name shares."""
@@ -48,7 +46,5 @@ class Meeting:
         try:
             return [store.get(str(rank)).decode() for rank in range(self.world.size)]
         except RuntimeError as error:
-            raise PeerError(
-                f"{self.world}: not all ranks came to the meeting within {self.timeout_seconds:g} s: "
-                f"{self.pulse.blame()}. Look for the first error there."
-            ) from error
+            detail = f"a rank waits {self.timeout_seconds:g} s for the others"
+            raise peer_error(self.pulse, self.world, "meeting", detail=detail) from error

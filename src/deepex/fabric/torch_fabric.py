@@ -1,5 +1,11 @@
-"""The fabric on torch.distributed: Gloo between CPUs, NCCL between GPUs."""
+"""The fabric on torch.distributed's engines: Gloo between CPUs, NCCL between GPUs.
 
+The engines are used as they are, without torch's default process group, which there can be only one of in a process and
+whose groups all ranks must form together.
+"""
+
+import ctypes
+import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -7,81 +13,109 @@ from datetime import timedelta
 from time import perf_counter
 from typing import Any, TypeVar, cast
 
+import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import (  # torch.distributed leaves some of them out of its types
+    AllreduceOptions,
+    BroadcastOptions,
+    ProcessGroupGloo,
+    ReduceOp,
+)
 
-from deepex.errors import PeerError
 from deepex.fabric.fabric import Fabric, Work
 from deepex.fabric.meeting import Meeting
 from deepex.fabric.meter import Meter
+from deepex.fabric.pulse import peer_error
 
 V = TypeVar("V")
 
 
 class TorchFabric:
-    """Collectives by torch.distributed, each with the meeting's timeout.
+    """Collectives by Gloo and NCCL, each with the meeting's timeout.
 
     Gloo's threads go on with a collective while the rank computes. A sum is made a mean before it leaves, by dividing
     what backward has just written, which the cache still holds.
 
     Arguments:
         meeting: where the ranks have met.
+        ranks: the members, by their number in the meeting; all of it by default.
+        name: what no other group of the same members is called.
     """
 
     name = "torch"
     overlaps = True
 
-    def __init__(self, meeting: Meeting) -> None:
-        self.meeting, self.world, self.pulse, self.meter = meeting, meeting.world, meeting.pulse, Meter()
-        self._ranks: Sequence[int] = range(self.world.size)
-        self._process_group: Any = None  # torch's word for the default group
+    def __init__(self, meeting: Meeting, ranks: Sequence[int] | None = None, name: str = "world") -> None:
+        self.meeting: Meeting | None = meeting
+        self.ranks: Sequence[int] = list(range(meeting.world.size) if ranks is None else ranks)
+        rank, size = self.ranks.index(meeting.world.rank), len(self.ranks)
+        self.world = replace(meeting.world, rank=rank, size=size)
+        self.pulse, self.meter = meeting.pulse, Meter()
+        self._everyone, self._timeout_seconds = meeting.world, meeting.timeout_seconds
+        self._timeout = timedelta(seconds=meeting.timeout_seconds)
+        self._formed: dict[tuple[int, ...], int] = {}
+        store = meeting.store(f"torch/{name}")
         with self._speaking("meeting"):
-            dist.init_process_group(
-                "gloo" if self.world.device == "cpu" else "cpu:gloo,cuda:nccl",
-                store=meeting.store("torch"),
-                rank=self.world.rank,
-                world_size=self.world.size,
-                timeout=timedelta(seconds=meeting.timeout_seconds),
-            )
+            self._on_cpu: Any = ProcessGroupGloo(store, rank, size, self._timeout)
+            _keep_for_good(self._on_cpu)
+            self._engine: Any = self._on_cpu
+            if self.world.device != "cpu":
+                from torch._C._distributed_c10d import ProcessGroupNCCL  # only builds for GPUs have it
+
+                options = ProcessGroupNCCL.Options()
+                options._timeout = self._timeout
+                self._engine = ProcessGroupNCCL(meeting.store(f"nccl/{name}"), rank, size, options)
 
     def empty(self, numel: int) -> Tensor:
         return torch.zeros(numel, device=self.world.torch_device)
 
     def mean_(self, tensor: Tensor) -> Work:
         tensor.div_(self.world.size)
+        options = AllreduceOptions()
+        options.reduceOp, options.timeout = ReduceOp(ReduceOp.SUM), self._timeout
         with self._speaking("all-reduce"):
-            handle = dist.all_reduce(tensor, op=dist.ReduceOp.SUM, group=self._process_group, async_op=True)
-        return _Pending(self, handle, "all-reduce", tensor.nbytes)
+            handle = self._engine_for(tensor).allreduce([tensor.detach()], options)
+        return _Pending(self, handle, "all-reduce", tensor)
 
     def broadcast_(self, tensor: Tensor, source: int) -> Work:
+        options = BroadcastOptions()
+        options.rootRank, options.rootTensor, options.timeout = source, 0, self._timeout
         with self._speaking("broadcast"):
-            handle = dist.broadcast(tensor, src=self._ranks[source], group=self._process_group, async_op=True)
-        return _Pending(self, handle, "broadcast", tensor.nbytes)
+            handle = self._engine_for(tensor).broadcast([tensor.detach()], options)
+        return _Pending(self, handle, "broadcast", tensor)
 
     def gather(self, value: V) -> list[V]:
-        values: list[Any] = [None] * self.world.size
-        with self._speaking("gather"):
-            dist.all_gather_object(values, value, group=self._process_group)
-        return cast(list[V], values)
+        payload = torch.from_numpy(np.frombuffer(pickle.dumps(value, pickle.HIGHEST_PROTOCOL), np.uint8).copy())
+        lengths = [int(each) for each in self._gather_bytes(torch.tensor([len(payload)]))]
+        padded = torch.zeros(max(lengths), dtype=torch.uint8)
+        padded[: len(payload)] = payload
+        parts = self._gather_bytes(padded)
+        return [
+            cast(V, pickle.loads(part[:length].numpy().tobytes())) for part, length in zip(parts, lengths, strict=True)
+        ]
 
     def group(self, ranks: Sequence[int]) -> Fabric:
-        part = object.__new__(TorchFabric)
-        part.meeting, part.pulse, part.meter = self.meeting, self.pulse, self.meter
-        part.world = replace(self.world, rank=list(ranks).index(self.world.rank), size=len(ranks))
-        part._ranks = [self._ranks[rank] for rank in ranks]
-        with self._speaking("forming a group"):
-            part._process_group = dist.new_group(
-                part._ranks,
-                timeout=timedelta(seconds=self.meeting.timeout_seconds),
-                use_local_synchronization=True,
-            )
+        assert self.meeting is not None
+        members = tuple(self.ranks[rank] for rank in ranks)
+        self._formed[members] = self._formed.get(members, 0) + 1
+        name = f"{','.join(map(str, members))}/{self._formed[members]}"
+        part = TorchFabric(self.meeting, members, name)
+        part.meter, part._formed = self.meter, self._formed
         return part
 
     def close(self) -> None:
-        """Leave the group. Peers that still wait get an error, not silence."""
-        if dist.is_initialized():
-            dist.destroy_process_group()
+        """Leave. Connections end with the process: Gloo may abort it if they end before their peers' do."""
+        return None
+
+    def _engine_for(self, tensor: Tensor) -> Any:
+        return self._on_cpu if tensor.device.type == "cpu" else self._engine
+
+    def _gather_bytes(self, tensor: Tensor) -> list[Tensor]:
+        parts = [torch.empty_like(tensor) for _ in self.ranks]
+        with self._speaking("gather"):
+            self._on_cpu.allgather([parts], [tensor]).wait()
+        return parts
 
     @contextmanager
     def _speaking(self, verb: str) -> Iterator[None]:
@@ -89,19 +123,22 @@ class TorchFabric:
             yield
         except RuntimeError as error:  # torch raises its DistBackendError and plain RuntimeError alike
             reason = str(error).splitlines()[0]
-            raise PeerError(
-                f"{self.meeting.world}: {verb} failed: {self.pulse.blame()}. Look for the first error there. "
-                f"(A collective waits {self.meeting.timeout_seconds:g} s for a peer; torch said: {reason})"
-            ) from error
+            detail = f"a collective waits {self._timeout_seconds:g} s for a peer; torch said: {reason}"
+            raise peer_error(self.pulse, self._everyone, verb, detail=detail) from error
+
+
+def _keep_for_good(engine: object) -> None:
+    """Never destroy an engine: Gloo's threads call `terminate` where a peer hangs up meanwhile (docs/log.md)."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine))
 
 
 class _Pending:
     """A collective under way on torch's threads; knows when it ended, for the meter."""
 
-    def __init__(self, fabric: TorchFabric, handle: Any, verb: str, num_bytes: int) -> None:
-        self.fabric, self.handle, self.verb, self.num_bytes = fabric, handle, verb, num_bytes
+    def __init__(self, fabric: TorchFabric, handle: Any, verb: str, tensor: Tensor) -> None:
+        self.fabric, self.handle, self.verb, self.num_bytes = fabric, handle, verb, tensor.nbytes
         self.started = self.ended = perf_counter()
-        if fabric.world.device == "cpu":
+        if tensor.device.type == "cpu":
             handle.get_future().add_done_callback(self._stamp)
 
     def wait(self) -> None:

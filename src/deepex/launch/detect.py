@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from deepex.errors import UsageError
+from deepex.errors import ConfigError, UsageError
+from deepex.fabric.mpi_thread import meet
 from deepex.world import World
 
 Environment = Mapping[str, str]
@@ -79,12 +80,15 @@ def mpi(environment: Environment) -> Launched | None:
     else:
         return None
     rank, size, local_rank, local_size = (int(environment[name]) for name in names)
-    if size > local_size and "MASTER_ADDR" not in environment:
-        raise UsageError(
-            f"mpirun started {size} ranks on several hosts and no meeting point is known. "
-            "Set MASTER_ADDR to the host of rank 0 and MASTER_PORT to a free port there."
-        )
     world = World(rank=rank, size=size, local_rank=local_rank, local_size=local_size, launcher="mpi")
+    if size > local_size and "MASTER_ADDR" not in environment:
+        try:
+            return Launched(world=world, address=meet(world))
+        except ConfigError as error:
+            raise UsageError(
+                f"mpirun started {size} ranks on several hosts and no meeting point is known. Set MASTER_ADDR to the "
+                f"host of rank 0 and MASTER_PORT to a free port there, or let MPI tell it. ({error})"
+            ) from error
     return Launched(world=world, address=_address(environment, "127.0.0.1", _launcher_pid(names[0])))
 
 

@@ -18,6 +18,7 @@ from deepex.launch.detect import Launched
 from deepex.launch.heap import keep_heap
 from deepex.record.folder import RunFolder
 from deepex.record.progress import Listener, Silent, Verbosity, build_listener
+from deepex.record.provenance import describe_versions
 from deepex.train.loop import Loop
 from deepex.train.recipe import Recipe
 from deepex.world import World
@@ -47,7 +48,7 @@ def join(launched: Launched | None, timeout_seconds: float, fabric: FabricName =
 def _train(
     recipe: Recipe, fabric: Fabric, open_folder: Callable[[Fabric], RunFolder], verbosity: Verbosity
 ) -> RunFolder:
-    _compare_recipes(recipe, fabric)
+    _compare(recipe, fabric)
     threads = share_cores(fabric)
     process = set_up_process(recipe, threads)
     folder = open_folder(fabric)
@@ -97,12 +98,17 @@ def share_cores(fabric: Fabric) -> int:
     return max(1, int(share))
 
 
-def _compare_recipes(recipe: Recipe, fabric: Fabric) -> None:
-    texts = fabric.gather(to_toml(recipe).splitlines())
-    for rank, lines in enumerate(texts):
-        if lines != texts[0]:
-            other = sorted(set(lines) ^ set(texts[0]))
-            raise ConfigError(
-                f"rank {rank} runs another recipe than rank 0; they differ in: {'; '.join(other)}. "
-                "Start all ranks with the same command."
-            )
+def _compare(recipe: Recipe, fabric: Fabric) -> None:
+    """Refuse to train where ranks run different recipes or versions; the difference is printed."""
+    mine = {"recipe": to_toml(recipe).splitlines(), "versions": [f"{k} {v}" for k, v in describe_versions().items()]}
+    found = fabric.gather((mine, fabric.world.host))
+    first, first_host = found[0]
+    for rank, (theirs, host) in enumerate(found):
+        for kind, lines in theirs.items():
+            if lines != first[kind]:
+                here, there = sorted(set(first[kind]) - set(lines)), sorted(set(lines) - set(first[kind]))
+                raise ConfigError(
+                    f"rank {rank} on {host} has another {kind.removesuffix('s')} than rank 0 on {first_host}: "
+                    f"rank 0 has {'; '.join(here) or 'nothing'}, rank {rank} has {'; '.join(there) or 'nothing'}. "
+                    "Start all ranks with the same command, in the same environment."
+                )

@@ -1,37 +1,160 @@
 """`allreduce`: synchronous training, the gradient averaged over all ranks in every step."""
 
-from typing import Self
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
-from deepex.errors import ConfigError
-from deepex.fabric import Fabric
-from deepex.replica import Replica
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from deepex.fabric import Fabric, Work
+from deepex.replica import Entry
+from deepex.sync.link import measure_link
+from deepex.sync.sync import Setting
+from deepex.sync.wire import Plain, Wire
+from deepex.sync.written import Written
+
+MEBIBYTE = 2**20
+LEAST_BUCKET, MOST_BUCKET = MEBIBYTE // 4, 32 * MEBIBYTE
+LATENCIES = 16  # a bucket takes at least as many latencies, so that cutting costs a sixteenth at most
+
+
+@dataclass
+class Bucket:
+    """A slice of the gradients that leaves at once; `missing` parameters have not got theirs yet."""
+
+    start: int
+    stop: int
+    parameters: int
+    missing: int
 
 
 class AllReduce:
-    """Average the whole gradient block after every backward.
+    """Average the whole gradient block in every step.
 
-    g <- (1/P) sum_p g_p, then every replica makes the same update. Weights stay equal bit for bit; batch-norm
-    statistics follow each rank's own samples and are averaged by `drain`.
+    g <- (1/P) sum_p g_p, then every replica makes the same update. Gradients stand in the order in which backward
+    finishes them, so slices of the block leave while backward still runs, where the fabric works beside the rank.
+    Weights stay equal bit for bit; batch-norm statistics follow each rank's own samples and are averaged by `drain`.
+
+    A slice's size is found once, from the fabric's latency and bandwidth. From three ranks on, rounding depends on how
+    the gradient is cut; the record has the size, and `bucket=MIB` fixes it.
+
+    Arguments:
+        wire: what travels.
+        bucket_bytes: the size of a slice; None to find it.
+
+    Reference: Li et al., PyTorch Distributed, VLDB 2020, for buckets.
     """
 
-    staleness = 0
+    staleness: int | None
+    shares_gradients = True
+    repeats = True
+
+    def __init__(self, wire: Wire | None = None, bucket_bytes: int | None = None) -> None:
+        self.wire = wire or Plain()
+        self.bucket_bytes = bucket_bytes
+        self.staleness = None if self.wire.delays else 0
+        self.lockstep: Fabric
+        self.notes: dict[str, Any] = {}
+        self._buckets: list[Bucket] = []
+        self._bucket_of: dict[nn.Parameter, Bucket] = {}
+        self._sent: list[Work] = []
+        self._hooks: list[RemovableHandle] = []
 
     @classmethod
-    def parse(cls, argument: str) -> Self:
-        if argument:
-            raise ConfigError(f"sync 'allreduce:{argument}': allreduce takes no argument. Write --sync allreduce.")
-        return cls()
+    def parse(cls, written: Written, wire: Wire) -> Self:
+        written.takes("bucket")
+        fixed = int(written.number("bucket", 4.0, below=4096.0) * MEBIBYTE) if "bucket" in written.options else None
+        return cls(wire, fixed)
 
-    def prepare(self, replica: Replica, fabric: Fabric) -> None:
-        self.replica, self.fabric = replica, fabric
-        fabric.broadcast_(replica.block, source=0).wait()
+    def trainers(self, num_ranks: int) -> int:
+        return num_ranks
 
-    def mix_gradients(self, step: int) -> None:
-        self.fabric.mean_(self.replica.gradients).wait()
+    def prepare(self, setting: Setting) -> None:
+        self.replica, self.lockstep = setting.replica, setting.fabric
+        self.lockstep.broadcast_(self.replica.block, source=0).wait()
+        self.wire.prepare(self.replica, self.lockstep)
+        if self.lockstep.world.size == 1:
+            return
+        total = self.replica.gradients.nbytes
+        size = total
+        if self.lockstep.overlaps:
+            size = self.bucket_bytes or self._find_size(total)
+            self.notes["bucket_mib"] = size / MEBIBYTE
+            self.notes["as_run"] = f"allreduce,bucket={size / MEBIBYTE:g}{'+' * bool(self.wire.name)}{self.wire.name}"
+        self._buckets = cut(self.replica.entries, size)
+        if len(self._buckets) > 1 and setting.sends_early:
+            self._listen()
 
-    def mix_weights(self, step: int) -> None:
-        return None
+    def mix_gradients(self, step: int) -> bool:
+        """Send what backward has not sent, in order, and wait for all of it."""
+        for bucket in self._buckets[len(self._sent) :]:
+            self._send(bucket)
+        for work in self._sent:
+            work.wait()
+        self._sent.clear()
+        for bucket in self._buckets:
+            bucket.missing = bucket.parameters
+        return True
+
+    def mix_weights(self, step: int) -> bool:
+        return False
 
     def drain(self) -> None:
-        if self.replica.statistics.numel():
-            self.fabric.mean_(self.replica.statistics).wait()
+        mean_statistics(self.replica.statistics, self.lockstep)
+
+    def state(self) -> dict[str, Tensor]:
+        return self.wire.state()
+
+    def retire(self) -> None:
+        """Send nothing by itself any more: another strategy takes over."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+
+    def _find_size(self, total: int) -> int:
+        """The size at which a slice's latency is a small part of its time, as all ranks agree."""
+        link = measure_link(self.lockstep, total)
+        wanted = min(max(LATENCIES * link.latency_seconds * link.bytes_per_second, LEAST_BUCKET), MOST_BUCKET)
+        self.notes["link"] = link.to_json()
+        return int(2 ** round(wanted).bit_length() // 2)
+
+    def _listen(self) -> None:
+        """Learn from each parameter when backward has finished its gradient."""
+        for entry in self.replica.entries:
+            bucket = next(bucket for bucket in self._buckets if bucket.start <= entry.start < bucket.stop)
+            self._bucket_of[entry.parameter] = bucket
+            self._hooks.append(_on_gradient(entry.parameter, self._finished))
+
+    def _finished(self, parameter: nn.Parameter) -> None:
+        """A gradient is complete: send the buckets that are, in their order, which all ranks share."""
+        self._bucket_of[parameter].missing -= 1
+        while len(self._sent) < len(self._buckets) and self._buckets[len(self._sent)].missing == 0:
+            self._send(self._buckets[len(self._sent)])
+
+    def _send(self, bucket: Bucket) -> None:
+        gradients = self.replica.gradients[bucket.start : bucket.stop]
+        self._sent.append(self.wire.mean_(gradients, bucket.start))
+
+
+def _on_gradient(parameter: nn.Parameter, call: Callable[[nn.Parameter], None]) -> RemovableHandle:
+    handle: RemovableHandle = parameter.register_post_accumulate_grad_hook(call)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    return handle
+
+
+def cut(entries: Sequence[Entry], num_bytes: int) -> list[Bucket]:
+    """Slices of whole parameters, each at least `num_bytes` long but for the last."""
+    buckets: list[Bucket] = []
+    for entry in entries:
+        last = buckets[-1] if buckets else None
+        if last is None or 4 * (last.stop - last.start) >= num_bytes:
+            buckets.append(Bucket(entry.start, entry.stop, 1, 1))
+        else:
+            last.stop, last.parameters, last.missing = entry.stop, last.parameters + 1, last.missing + 1
+    return buckets
+
+
+def mean_statistics(statistics: Tensor, fabric: Fabric) -> None:
+    """Average batch-norm's statistics, where there are any."""
+    if statistics.numel():
+        fabric.mean_(statistics).wait()

@@ -1,7 +1,7 @@
 """Checkpoints: a folder with a file a rank and a manifest, complete or absent. Only the newest is kept.
 
 A checkpoint goes on with the same number of ranks, bit for bit: each rank's weights (replicas may differ between two
-syncs), optimiser state, random state and place in the run.
+syncs), optimiser state, what the strategy remembers, random state and place in the run.
 """
 
 import hashlib
@@ -40,6 +40,7 @@ def save(folder: RunFolder, fabric: Fabric, step: Step, position: Position) -> P
         "block": step.replica.block,
         "layout": step.replica.layout,
         "optimiser": step.optimiser.state_dict(),
+        "sync": step.sync.state(),
         "loss_scale": step.loss_scale.state,
         "random": torch.get_rng_state(),
         "position": asdict(position),
@@ -89,6 +90,8 @@ def restore(state: dict[str, Any], step: Step) -> Position:
     """Put a loaded state into a step's replica, optimiser and loss scale."""
     step.replica.block.copy_(state["block"])
     step.optimiser.load_state_dict(state["optimiser"])
+    for name, tensor in step.sync.state().items():
+        tensor.copy_(state["sync"][name])
     step.loss_scale.state = state["loss_scale"]
     torch.set_rng_state(state["random"])
     return Position(**state["position"])

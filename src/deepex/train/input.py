@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from deepex import sync as strategies
 from deepex.data import Feed, Plan, Preparer, Splits
 from deepex.data.keep import room_for_samples
 from deepex.data.plan import class_weights
 from deepex.data.source import Source, read_field
 from deepex.data.stage import stage_splits
-from deepex.errors import ConfigError, unknown
+from deepex.errors import ConfigError, DataError, unknown
 from deepex.fabric import Fabric
 from deepex.record.progress import Listener
 from deepex.train.recipe import Recipe
@@ -25,11 +26,12 @@ class Input:
     def __init__(self, recipe: Recipe, fabric: Fabric, listener: Listener) -> None:
         self.recipe, self.world = recipe, fabric.world
         splits = recipe.task.data()
+        _compare_data(splits, fabric)
         plan = plan_rank(recipe, splits, self.world)
         if recipe.data.stage is not None:
             splits, sentence = stage_splits(splits, Path(recipe.data.stage), plan, fabric)
             listener.say(sentence)
-        self.steps = plan.steps_per_epoch
+        self.steps = plan.steps_per_epoch if self.world.rank < _trainers(recipe, self.world.size) else 0
         self.feed = Feed(splits.train, plan, self.world.torch_device, splits.preparation)
         self.validation = Preparer(splits.validation, splits.preparation)
 
@@ -57,9 +59,26 @@ def check_data(recipe: Recipe) -> dict[str, Any]:
 
 
 def plan_rank(recipe: Recipe, splits: Splits, world: World) -> Plan:
-    """Which samples a rank reads when."""
+    """Which samples a rank reads when; one that does not train is given another's place, and never reads."""
+    trainers = _trainers(recipe, world.size)
+    world = replace(world, rank=min(world.rank, trainers - 1), size=trainers)
     plan = Plan.for_rank(recipe.data, len(splits.train), recipe.seed, world)
     return plan if recipe.data.balance is None else replace(plan, weights=_weights(splits.train, recipe.data.balance))
+
+
+def _trainers(recipe: Recipe, num_ranks: int) -> int:
+    return strategies.parse(recipe.sync).trainers(num_ranks)
+
+
+def _compare_data(splits: Splits, fabric: Fabric) -> None:
+    """Refuse to train where ranks have opened different data."""
+    found = fabric.gather((splits.content_sha256, fabric.world.host))
+    for rank, (digest, host) in enumerate(found):
+        if digest != found[0][0]:
+            raise DataError(
+                f"rank {rank} on {host} has other data than rank 0 on {found[0][1]}: sha256 {digest[:16]} against "
+                f"{found[0][0][:16]}. Give all ranks the same files, and pack them once."
+            )
 
 
 def _weights(source: Source, field: str) -> NDArray[np.float64]:

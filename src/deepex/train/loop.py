@@ -1,6 +1,7 @@
 """The training loop, top to bottom: set up, epochs of steps, evaluation, the record, the stop."""
 
 from contextlib import closing
+from dataclasses import replace
 from time import perf_counter
 
 import torch
@@ -14,6 +15,7 @@ from deepex.optim import Optimiser
 from deepex.record.folder import RunFolder
 from deepex.record.phases import Clock
 from deepex.record.progress import Listener
+from deepex.sync import Setting
 from deepex.train import checkpoint
 from deepex.train.checkpoint import Position
 from deepex.train.evaluate import evaluate
@@ -22,7 +24,7 @@ from deepex.train.recipe import Recipe
 from deepex.train.settle import settle
 from deepex.train.step import Step
 from deepex.train.stop import StopRequest
-from deepex.train.summary import add_losses, epoch_row, mean_step_seconds, summarise
+from deepex.train.summary import add_losses, epoch_row, mean_step_seconds, rank_row, summarise
 from deepex.train.task import Loss
 from deepex.train.yardstick import Yardstick, measure_yardstick
 
@@ -34,25 +36,35 @@ class Loop:
         self.fabric, self.folder, self.listener = fabric, folder, listener
         self.task, self.world, self.clock = recipe.task, fabric.world, Clock()
         self.input = Input(recipe, fabric, listener)
-        self.steps, self.feed = self.input.steps, self.input.feed
+        self.steps, self.feed = max(fabric.gather(self.input.steps)), self.input.feed
         settled = settle(recipe, fabric, self.feed.batch(0, 0))
         self.recipe, self.replica = settled.recipe, settled.replica
         listener.say(settled.sentence)
         self.sync = strategies.parse(recipe.sync)
         optimiser = Optimiser(recipe.optimiser, self.replica)
         self.step = Step(self.task, self.replica, optimiser, self.sync, self.recipe.precision, self.clock)
-        self.stop, self.position, self.started = StopRequest(fabric), Position(), 0.0
+        self.position, self.started = Position(), 0.0
         self.phase_log = f"phases/{self.world.file_stem}.jsonl"
 
     def prepare(self) -> Yardstick:
         """Try a step on real data, make all replicas equal, and write down what was settled."""
-        if self.world.is_first:
-            self.folder.write_text("recipe.toml", to_toml(self.recipe))
         yardstick = measure_yardstick(self.step, self.feed.batch(0, 0))
         for advice in yardstick.advice:
             self.listener.say(advice)
         self.input.begin()
-        self.sync.prepare(self.replica, self.fabric)
+        self.sync.prepare(
+            Setting(
+                replica=self.replica,
+                fabric=self.fabric,
+                moments=self.step.optimiser.state_dict(),
+                steps_per_epoch=self.steps,
+                batch=self.recipe.data.batch,
+            )
+        )
+        self.stop = StopRequest(self.sync.lockstep, self.world)
+        if self.world.is_first:
+            as_run = replace(self.recipe, sync=self.sync.notes.get("as_run", self.recipe.sync))
+            self.folder.write_text("recipe.toml", to_toml(as_run))
         torch.manual_seed(self.recipe.seed + 1 + self.world.rank)  # from here on each rank draws noise of its own
         return yardstick
 
@@ -69,7 +81,7 @@ class Loop:
         self.save()
         ends = self.fabric.gather((yardstick, used_bytes()))
         if self.world.is_first:
-            outcome = summarise(self.recipe, self.fabric, self.folder, self.position, ends)
+            outcome = summarise(self.recipe, self.fabric, self.folder, self.position, ends, self.sync.notes)
             self.folder.write_json("summary.json", {**outcome, "weights_sha256": self.replica.weights_sha256()})
 
     def train_epoch(self) -> None:
@@ -78,15 +90,20 @@ class Loop:
         self.replica.model.train()
         while here.step < self.steps:
             number = here.epoch * self.steps + here.step
+            loss = None
             with self.clock.step:
-                with self.clock.input:
-                    batch = self.feed.batch(here.epoch, here.step)
-                loss = self.step(batch, number)
+                if here.step < self.input.steps:
+                    with self.clock.input:
+                        batch = self.feed.batch(here.epoch, here.step)
+                    loss = self.step(batch, number)
+                else:
+                    self.step.follow(number)
                 here.step += 1
                 if here.step == self.steps:
                     with self.clock.sync:
                         self.sync.drain()
-            self.add_loss(loss, number)
+            if loss is not None:
+                self.add_loss(loss, number)
             self.listener.step(here.epoch, here.step, self.steps, self.seconds())
             if self.stop.due(number) and self.stop.agreed():
                 self.leave()
@@ -96,8 +113,7 @@ class Loop:
         here = self.position
         with self.clock.evaluate:
             value = evaluate(self.task, self.replica.model, self.input.validation, self.fabric)
-        losses = {name: total / self.steps for name, total in here.loss_sums.items()}
-        ranks = self.fabric.gather({"losses": losses, "seconds": self.seconds(), **self.clock.take()})
+        ranks = self.fabric.gather(rank_row(here, self.input.steps, self.clock, self.fabric.meter, self.seconds()))
         here.epoch, here.step, here.loss_sums = here.epoch + 1, 0, {}
         here.seconds = max(rank["seconds"] for rank in ranks)
         row = epoch_row(self.recipe, here, ranks, value)
@@ -133,6 +149,7 @@ class Loop:
             if self.world.is_first:
                 self.folder.keep_lines("metrics.jsonl", self.position.epoch)
             self.listener.say(f"going on from epoch {self.position.epoch + 1}, step {self.position.step}")
+        self.fabric.gather(None)  # nobody trains before everybody has restored
 
     def save(self) -> None:
         with self.clock.checkpoint:

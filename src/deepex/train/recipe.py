@@ -6,7 +6,7 @@ from deepex.data import DataConfig
 from deepex.errors import ConfigError
 from deepex.fabric import FabricName
 from deepex.optim import OptimiserConfig
-from deepex.sync import parse
+from deepex import sync as strategies
 from deepex.train.layout import LayoutChoice
 from deepex.train.precision import Precision
 from deepex.train.task import Target, Task
@@ -61,7 +61,13 @@ class Recipe:
     checkpoint_epochs: int = 10
 
     def __post_init__(self) -> None:
-        parse(self.sync)  # raises on a strategy that does not exist
+        strategy = strategies.parse(self.sync)
+        strategy.trainers(self.world.ranks)  # raises if it can't work with so many
+        if self.precision == "fp16" and strategy.shares_gradients and strategy.staleness:
+            raise ConfigError(
+                f"sync '{self.sync}' applies gradients of an earlier step, for which fp16 may have scaled the loss "
+                "otherwise. Use precision bf16 or fp32 with it, or --sync allreduce."
+            )
         if self.seed < 0:
             raise ConfigError(f"seed = {self.seed}. Allowed: whole numbers from 0.")
         if self.checkpoint_epochs < 1:

@@ -40,6 +40,6 @@ def settle(recipe: Recipe, fabric: Fabric, batch: Batch) -> Settled:
     stands_in = f" (this device has no {recipe.precision})" if precision != recipe.precision else ""
     return Settled(
         recipe=replace(recipe, precision=precision, layout=layout),
-        replica=Replica(model, layout),
+        replica=Replica(model, layout, fabric.empty),
         sentence=f"computing in {precision}{stands_in}, {layout.replace('_', ' ')}: {reason}",
     )

@@ -36,13 +36,24 @@ class Step:
         with self.clock.backward:
             self.backward(loss)
         with self.clock.sync:
-            self.sync.mix_gradients(number)
+            has_gradient = self.sync.mix_gradients(number)
         with self.clock.update:
-            if self.loss_scale.unscale(self.replica.gradients):
+            if has_gradient and self.loss_scale.unscale(self.replica.gradients):
                 self.optimiser.step()
         with self.clock.sync:
             self.sync.mix_weights(number)
         return loss
+
+    def follow(self, number: int) -> None:
+        """A step of a rank that has no batch: it stands where the others need it, and learns what they share."""
+        with self.clock.sync:
+            self.replica.gradients.zero_()
+            has_gradient = self.sync.mix_gradients(number)
+        with self.clock.update:
+            if has_gradient and self.sync.shares_gradients and self.loss_scale.unscale(self.replica.gradients):
+                self.optimiser.step()
+        with self.clock.sync:
+            self.sync.mix_weights(number)
 
     def forward(self, batch: Batch) -> Loss:
         try:

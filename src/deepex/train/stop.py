@@ -8,7 +8,8 @@ from types import FrameType
 
 import torch
 
-from deepex.fabric import Fabric, Work
+from deepex.fabric import Fabric, Work, peer_error
+from deepex.world import World
 
 SECONDS_BETWEEN_CHECKS = 0.5
 
@@ -17,11 +18,16 @@ class StopRequest:
     """Remembers SIGINT and SIGTERM and spreads the word.
 
     Every few steps each rank sends its flag and reads the mean of the flags sent a few steps earlier, so that
-    nobody waits. All read the same mean in the same step, and stop there.
+    nobody waits. All read the same mean in the same step, and stop there. Ranks that are not in step with this one
+    hear of it by the pulse, and stop in a step of their own.
+
+    Arguments:
+        fabric: the ranks that make the same step at the same time.
+        world: this rank's place among all ranks.
     """
 
-    def __init__(self, fabric: Fabric) -> None:
-        self.fabric = fabric
+    def __init__(self, fabric: Fabric, world: World) -> None:
+        self.fabric, self.world = fabric, world
         self.asked = False
         self._interval = 8 if fabric.world.size > 1 else 1
         self._flag = torch.zeros(1)
@@ -51,13 +57,16 @@ class StopRequest:
 
     def agreed(self) -> bool:
         """Whether all ranks stop here; called by all in the same step."""
+        if self.fabric.pulse.lost:
+            raise peer_error(self.fabric.pulse, self.world, "training")
+        asked = self.asked or self.fabric.pulse.heard("stop")
         if self.fabric.world.size == 1:
-            return self.asked
+            return asked
         decided = False
         if self._pending is not None:
             self._pending.wait()
             decided = self._flag.item() > 0
-        self._flag.fill_(float(self.asked))
+        self._flag.fill_(float(asked))
         self._pending = self.fabric.mean_(self._flag)
         return decided
 
@@ -69,3 +78,4 @@ class StopRequest:
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
+        self.fabric.pulse.tell("stop")

@@ -1,22 +1,36 @@
 """The outcome of epochs and runs as plain values: rows of metrics.jsonl, and summary.json."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from deepex.fabric import Fabric
+from deepex.fabric import Fabric, Meter
 from deepex.record.folder import RunFolder
-from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
+from deepex.record.phases import BESIDE_PHASES, STEP_PHASES, Clock
 from deepex.train.checkpoint import Position
 from deepex.train.recipe import Recipe
 from deepex.train.task import Loss
 from deepex.train.yardstick import Yardstick
 
 
+def rank_row(position: Position, steps: int, clock: Clock, meter: Meter, seconds: float) -> dict[str, Any]:
+    """What a rank tells of an epoch in which it had `steps` batches: a line of its phases file."""
+    carried = meter.take()
+    return {
+        "trains": steps > 0,
+        "losses": {name: total / steps for name, total in position.loss_sums.items()},
+        "seconds": seconds,
+        **clock.take(),
+        "fabric": carried,
+        "sync_hidden_seconds": max(0.0, carried["busy_seconds"] - carried["waited_seconds"]),
+    }
+
+
 def epoch_row(recipe: Recipe, position: Position, ranks: list[dict[str, Any]], value: float) -> dict[str, Any]:
     """A line of metrics.jsonl; losses and phases are means over ranks, the wall time that of the slowest."""
-    steps, wall = ranks[0]["steps"], max(rank["step_wall_seconds"] for rank in ranks)
+    ranks = [rank for rank in ranks if rank["trains"]]
+    steps, wall = max(rank["steps"] for rank in ranks), max(rank["step_wall_seconds"] for rank in ranks)
     samples = steps * recipe.data.batch * len(ranks)
     return {
         "epoch": position.epoch,
@@ -31,6 +45,7 @@ def epoch_row(recipe: Recipe, position: Position, ranks: list[dict[str, Any]], v
         "samples_per_second": samples / wall if wall else 0.0,  # resumed behind the last step: only evaluated
         "step_wall_seconds": fmean(rank["step_wall_seconds"] for rank in ranks),
         "phase_seconds": _mean_phases(ranks),
+        "sync_hidden_seconds": fmean(rank["sync_hidden_seconds"] for rank in ranks),
     }
 
 
@@ -50,9 +65,17 @@ def mean_step_seconds(ranks: list[dict[str, Any]]) -> float:
 
 
 def summarise(
-    recipe: Recipe, fabric: Fabric, folder: RunFolder, position: Position, ends: Sequence[tuple[Yardstick, int]]
+    recipe: Recipe,
+    fabric: Fabric,
+    folder: RunFolder,
+    position: Position,
+    ends: Sequence[tuple[Yardstick, int]],
+    notes: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The outcome of a run, for programs, from its own record, and from each rank's yardstick and bytes of memory."""
+    """The outcome of a run, for programs, from its own record, and from each rank's yardstick and bytes of memory.
+
+    `notes` are what the strategy found out and chose.
+    """
     yardsticks = [yardstick for yardstick, _ in ends]
     rows = folder.read_lines("metrics.jsonl")
     timed = [row for row in rows if row["samples"]]
@@ -64,6 +87,7 @@ def summarise(
         "task": recipe.task.name,
         "ranks": len(yardsticks),
         "sync": recipe.sync,
+        "sync_notes": dict(notes),
         "precision": recipe.precision,
         "fabric": fabric.name,
         "threads": yardsticks[0].threads,
@@ -80,6 +104,7 @@ def summarise(
         "phase_seconds": {
             name: sum(row["phase_seconds"][name] for row in rows) for name in STEP_PHASES + BESIDE_PHASES
         },
+        "sync_hidden_seconds": sum(row["sync_hidden_seconds"] for row in rows),
         "step_wall_seconds": wall,
         "gflops_per_second": sum(rates) / 1e9,
         "share_of_peak": fmean(shares),

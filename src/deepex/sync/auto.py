@@ -1,0 +1,218 @@
+"""`auto`: measures what a step, a meeting and the noise of gradients are, and chooses how often replicas meet."""
+
+from dataclasses import dataclass
+from math import ceil, inf, sqrt
+from statistics import fmean, median
+from time import perf_counter
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from deepex.fabric import Fabric
+from deepex.sync.background import Background
+from deepex.sync.local import Local
+from deepex.sync.sync import Setting
+from deepex.sync.wire import Plain, Wire
+from deepex.sync.written import Written
+
+PROBED_MEETINGS = 4  # in as many first steps replicas meet after each
+WORTHWHILE = 1.1  # a new choice must be so much better than the one at work
+MOST_NOISE = 1e4  # what is known of noise from a few meetings: at most so many times the batch of all ranks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What was seen, the same on all ranks.
+
+    Attributes:
+        step_seconds: of a step without its meeting, the mean over ranks.
+        meeting_seconds: of the rank that waited least, which waited for the network and not for others.
+        noise: B, the samples whose gradient has as much noise as signal, in units of the batch of all ranks.
+    """
+
+    step_seconds: float
+    meeting_seconds: float
+    noise: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """H, whether meetings hide behind steps, and what that should cost against steps that need no meeting."""
+
+    interval: int
+    overlaps: bool
+    cost: float
+
+    def __str__(self) -> str:
+        return f"{'background' if self.overlaps else 'local'}:{self.interval}"
+
+
+class Auto:
+    """Chooses H, and whether to overlap, to minimise the predicted time to the target.
+
+    With t the seconds of a step, s those of a meeting, and B the noise scale in units of the batch of all ranks, a
+    round of H local steps moves the replicas about as one step with H times the batch would, and a batch of H needs
+    1 + H/B times the samples. So the time to a given quality goes as
+
+        local:       (t + s/H) (1 + H/B), least at H = sqrt(s B / t)
+        background:  max(t, s/H) (1 + 2H/B), where H is at least s/t, since what comes is H steps old
+
+    B is found from the replicas themselves: of the changes d_p that ranks made since the last meeting, mean |d_p|^2 is
+    signal and noise, and |mean d_p|^2 signal and a P-th of the noise. The first steps meet each time; the choice is
+    looked at again after every epoch, since noise grows as training goes on. What was seen, and why which choice was
+    made, stands in the record. It depends on a clock, so runs don't repeat bit for bit; the choice does, if it is then
+    written as `local:H`.
+
+    References: McCandlish et al., An empirical model of large-batch training, 2018, for B and 1 + H/B; the choice of H
+    was left open in DeepEx.
+    """
+
+    shares_gradients = False
+    repeats = False
+    staleness: int | None = None
+
+    def __init__(self, wire: Wire | None = None) -> None:
+        self.wire = wire or Plain()
+        self.lockstep: Fabric
+        self.notes: dict[str, Any] = {"choices": []}
+        self._step_seconds: list[float] = []
+        self._meeting_seconds: list[float] = []
+        self._squares: list[tuple[float, float, int]] = []  # of own and of mean changes, after how many steps
+
+    @classmethod
+    def parse(cls, written: Written, wire: Wire) -> Self:
+        written.takes()
+        if wire.name:
+            raise written.wrong("auto chooses with numbers as they are", "Write --sync auto, or local:8+bf16.")
+        return cls(wire)
+
+    def trainers(self, num_ranks: int) -> int:
+        return num_ranks
+
+    def prepare(self, setting: Setting) -> None:
+        self.setting, self.replica, self.lockstep = setting, setting.replica, setting.fabric
+        self._at_work: Local | Background = Local(1)
+        self._at_work.prepare(setting)
+        self._chosen = torch.tensor([1.0, 0.0, 0.0])  # H, whether it overlaps, whether it was chosen by measuring
+        self._anchor = self.replica.weights.clone()
+        self._returned = perf_counter()
+
+    def mix_gradients(self, step: int) -> bool:
+        self._go_on()
+        return self._at_work.mix_gradients(step)
+
+    def mix_weights(self, step: int) -> bool:
+        if self.lockstep.world.size == 1:
+            return False
+        called = perf_counter()
+        self._step_seconds.append(called - self._returned)
+        meets = isinstance(self._at_work, Local) and (step + 1) % self.interval == 0
+        own = self._distance() if meets else 0.0
+        begun = perf_counter()
+        changed = self._at_work.mix_weights(step)
+        if meets:
+            self._meeting_seconds.append(perf_counter() - begun)
+            self._squares.append((own, self._distance(), self.interval))
+            self._anchor.copy_(self.replica.weights)
+            if not self._chosen[2] and len(self._meeting_seconds) == PROBED_MEETINGS:
+                self._choose(f"step {step + 1}")
+        self._returned = perf_counter()
+        return changed
+
+    def drain(self) -> None:
+        self._at_work.drain()
+        self._anchor.copy_(self.replica.weights)
+        if self.lockstep.world.size > 1 and self._meeting_seconds and self._chosen[2]:
+            self._choose("the end of an epoch")
+        self._returned = inf  # evaluation is no step
+
+    def state(self) -> dict[str, Tensor]:
+        return {"chosen": self._chosen, "anchor": self._anchor}
+
+    @property
+    def interval(self) -> int:
+        return int(self._chosen[0])
+
+    def _distance(self) -> float:
+        """The square of how far the weights are from those of the last meeting."""
+        return float(torch.dist(self.replica.weights, self._anchor)) ** 2
+
+    def _choose(self, when: str) -> None:
+        """Look at what all ranks have seen, and change what is at work if that pays."""
+        measured = self._look()
+        now = predict(self.interval, overlaps=bool(self._chosen[1]), measured=measured)
+        best = choose(measured, self.setting.steps_per_epoch, can_overlap=self.lockstep.overlaps)
+        changes = not self._chosen[2] or now.cost > WORTHWHILE * best.cost
+        used = best if changes else now
+        self.notes["choices"].append(
+            {
+                "when": when,
+                "sync": str(used),
+                "step_seconds": measured.step_seconds,
+                "meeting_seconds": measured.meeting_seconds,
+                "noise": measured.noise,
+                "why": explain(used, best, measured),
+            }
+        )
+        self._chosen.copy_(torch.tensor([used.interval, used.overlaps, 1.0]))
+        self._step_seconds, self._meeting_seconds, self._squares = [], [], []
+
+    def _look(self) -> Measured:
+        size = self.lockstep.world.size
+        steps = [seconds for seconds in self._step_seconds if 0 < seconds < inf]
+        mine = (median(steps), median(self._meeting_seconds), self._squares)
+        found = self.lockstep.gather(mine)
+        noises = []
+        for meeting in zip(*(squares for _, _, squares in found), strict=True):
+            own, mean, interval = fmean(square for square, _, _ in meeting), meeting[0][1], meeting[0][2]
+            noises.append((own, mean, interval))
+        own, mean = (sum(each[index] / each[2] for each in noises) for index in (0, 1))
+        signal = (size * mean - own) / (size - 1)
+        noise = (own - signal) / max(signal, 1e-30) / size * fmean(each[2] for each in noises)
+        return Measured(
+            step_seconds=fmean(step for step, _, _ in found),
+            meeting_seconds=min(meeting for _, meeting, _ in found),
+            noise=min(max(noise, 1.0), MOST_NOISE) if signal > 0 else MOST_NOISE,
+        )
+
+    def _go_on(self) -> None:
+        """Put what was chosen, here or in a checkpoint, to work."""
+        overlaps = isinstance(self._at_work, Background)
+        if (self.interval, bool(self._chosen[1])) == (self._at_work.interval, overlaps):
+            return
+        self._at_work.drain()
+        self._at_work = Background(self.interval) if self._chosen[1] else Local(self.interval)
+        self._at_work.prepare(self.setting)
+        self._anchor.copy_(self.replica.weights)
+        self._returned = perf_counter()
+
+
+def choose(measured: Measured, steps_per_epoch: int, *, can_overlap: bool) -> Choice:
+    """The cheapest choice by the model.
+
+    >>> str(choose(Measured(step_seconds=0.1, meeting_seconds=1.6, noise=4.0), 100, can_overlap=False))
+    'local:8'
+    """
+    ratio = measured.meeting_seconds / measured.step_seconds
+    wanted = min(max(1, round(sqrt(ratio * measured.noise))), steps_per_epoch)
+    choices = [predict(wanted, overlaps=False, measured=measured)]
+    if can_overlap and ceil(ratio) <= steps_per_epoch:
+        choices.append(predict(max(1, ceil(ratio)), overlaps=True, measured=measured))
+    return min(choices, key=lambda choice: choice.cost)
+
+
+def predict(interval: int, *, overlaps: bool, measured: Measured) -> Choice:
+    """What a choice should cost: time to the target, against one without meetings and without noise."""
+    share = measured.meeting_seconds / measured.step_seconds / interval
+    cost = max(1.0, share) * (1 + 2 * interval / measured.noise) if overlaps else 0.0
+    return Choice(interval=interval, overlaps=overlaps, cost=cost or (1 + share) * (1 + interval / measured.noise))
+
+
+def explain(used: Choice, best: Choice, measured: Measured) -> str:
+    """Why, in a sentence."""
+    kept = "" if str(used) == str(best) else f"; {best} would be better by less than a tenth"
+    return (
+        f"{used}: a step takes {1e3 * measured.step_seconds:.3g} ms and a meeting {1e3 * measured.meeting_seconds:.3g} "
+        f"ms, and gradients have as much noise as signal at {measured.noise:.3g} times the batch{kept}"
+    )

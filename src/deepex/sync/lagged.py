@@ -1,0 +1,83 @@
+"""`lagged`: the mean gradient of the step before, so that the all-reduce hides behind the next backward."""
+
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from deepex.fabric import Fabric, Work
+from deepex.sync.allreduce import mean_statistics
+from deepex.sync.sync import Setting
+from deepex.sync.wire import Plain, Wire
+from deepex.sync.written import Written
+
+
+class Lagged:
+    """Synchronous training with gradients that are one step old.
+
+    In step t the weights change by g_{t-1} = (1/P) sum_p g_{p,t-1}, while g_t is on its way: w_{t+1} <- w_t - eta
+    g_{t-1}. The first step changes nothing. Replicas stay equal bit for bit. `drain` keeps the last gradient for the
+    first step of the next epoch; only the very last of a run is dropped.
+
+    Arguments:
+        wire: what travels.
+
+    Reference: Kurth et al., Exascale deep learning for climate analytics, SC 2018.
+    """
+
+    shares_gradients = True
+    repeats = True
+
+    def __init__(self, wire: Wire | None = None) -> None:
+        self.wire = wire or Plain()
+        self.staleness: int | None = None if self.wire.delays else 1
+        self.lockstep: Fabric
+        self.notes: dict[str, Any] = {}
+        self._work: Work | None = None
+
+    @classmethod
+    def parse(cls, written: Written, wire: Wire) -> Self:
+        written.takes()
+        return cls(wire)
+
+    def trainers(self, num_ranks: int) -> int:
+        return num_ranks
+
+    def prepare(self, setting: Setting) -> None:
+        self.replica, self.lockstep = setting.replica, setting.fabric
+        self.lockstep.broadcast_(self.replica.block, source=0).wait()
+        self.wire.prepare(self.replica, self.lockstep)
+        if self.lockstep.world.size > 1:
+            numel = self.replica.gradients.numel()
+            self._under_way, self._spare = self.lockstep.empty(numel), self.lockstep.empty(numel)
+            self._pending = torch.zeros(1)
+
+    def mix_gradients(self, step: int) -> bool:
+        if self.lockstep.world.size == 1:
+            return True
+        self._spare.copy_(self.replica.gradients)
+        self._finish()
+        has_gradient = bool(self._pending)
+        if has_gradient:
+            self.replica.gradients.copy_(self._under_way)
+        self._under_way, self._spare = self._spare, self._under_way
+        self._work = self.wire.mean_(self._under_way, 0)
+        self._pending.fill_(1)
+        return has_gradient
+
+    def mix_weights(self, step: int) -> bool:
+        return False
+
+    def drain(self) -> None:
+        mean_statistics(self.replica.statistics, self.lockstep)
+
+    def state(self) -> dict[str, Tensor]:
+        if self.lockstep.world.size == 1:
+            return {}
+        self._finish()
+        return {"pending": self._pending, "gradient": self._under_way, **self.wire.state()}
+
+    def _finish(self) -> None:
+        if self._work is not None:
+            self._work.wait()
+            self._work = None

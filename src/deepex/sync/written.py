@@ -1,0 +1,108 @@
+"""A strategy as it is written: `NAME:ARGUMENT,KEY=VALUE`, `hierarchical(INNER,OUTER)`, each `+COMPRESSION`.
+
+It takes a text apart and says what is wrong with it. It knows no strategy.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from deepex.errors import ConfigError, unknown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """The parts of a text.
+
+    >>> written = Written.parse("local:8,outer=nesterov+bf16")
+    >>> written.name, written.argument, written.options, written.compression
+    ('local', '8', {'outer': 'nesterov'}, 'bf16')
+    >>> Written.parse("hierarchical(allreduce,local:8,outer=nesterov)").inside
+    ('allreduce', 'local:8,outer=nesterov')
+    """
+
+    text: str
+    name: str
+    argument: str = ""
+    options: dict[str, str] = field(default_factory=dict)
+    inside: tuple[str, ...] = ()
+    compression: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> "Written":
+        head, closing, tail = text.rpartition(")")
+        if closing:
+            name, _, body = head.partition("(")
+            inside = tuple(_parts(body))
+        else:
+            name, inside = "", ()
+        rest, _, compression = tail.partition("+")
+        first, *pairs = rest.split(",")
+        if not closing:
+            name, _, argument = first.partition(":")
+        elif first:
+            raise ConfigError(f"sync '{text}': '{first}' behind the bracket. Allowed there: ',key=value' and '+NAME'.")
+        else:
+            argument = ""
+        options = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+        if len(options) < len(pairs):
+            wrong = next(pair for pair in pairs if "=" not in pair)
+            raise ConfigError(
+                f"sync '{text}': '{wrong}' is no option. Write options as key=value, as in outer=nesterov."
+            )
+        return cls(text=text, name=name, argument=argument, options=options, inside=inside, compression=compression)
+
+    def wrong(self, problem: str, cure: str) -> ConfigError:
+        """The error for a text: what was given, what is allowed, what to write."""
+        return ConfigError(f"sync '{self.text}': {problem}. {cure}")
+
+    def takes(self, *keys: str, argument: bool = False) -> None:
+        """Refuse an argument or an option that the strategy has not."""
+        if self.argument and not argument:
+            raise self.wrong(f"{self.name} takes no argument", f"Write --sync {self.name}.")
+        for key in self.options:
+            if key not in keys:
+                if not keys:
+                    raise self.wrong(f"{self.name} has no option '{key}'", f"Write --sync {self.name}.")
+                raise ConfigError(f"sync '{self.text}': " + unknown("option", key, keys))
+
+    def steps(self) -> int:
+        """The argument as a number of steps, from 1."""
+        if not self.argument.isdecimal() or int(self.argument) < 1:
+            raise self.wrong("H must be a whole number of steps from 1", f"Write --sync {self.name}:8.")
+        return int(self.argument)
+
+    def whole(self, key: str, default: int, least: int = 1) -> int:
+        """An option as a whole number."""
+        text = self.options.get(key, str(default))
+        if not text.isdecimal() or int(text) < least:
+            raise self.wrong(f"{key} must be a whole number from {least}", f"Write {key}={max(default, least)}.")
+        return int(text)
+
+    def number(self, key: str, default: float, *, below: float) -> float:
+        """An option as a number above 0 and below a bound."""
+        text = self.options.get(key, str(default))
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not 0 < value < below:
+            raise self.wrong(f"{key} must be a number above 0 and below {below:g}", f"Write {key}={default:g}.")
+        return value
+
+    def choice(self, key: str, allowed: Sequence[str]) -> str:
+        """An option out of a few; the first is what it is if nothing is said."""
+        value = self.options.get(key, allowed[0])
+        if value not in allowed:
+            raise ConfigError(f"sync '{self.text}': {unknown(key, value, allowed)}")
+        return value
+
+
+def _parts(body: str) -> list[str]:
+    """What stands between commas; `key=value` belongs to what stands before it."""
+    parts: list[str] = []
+    for piece in body.split(","):
+        if parts and "=" in piece.partition("+")[0]:
+            parts[-1] += "," + piece
+        else:
+            parts.append(piece)
+    return parts
