@@ -89,7 +89,7 @@ def kill(sync: str, fabric: str, victim: int, seconds: float) -> tuple[float, st
                 rank.wait()
 
 
-def _wait_for(condition, seconds: float) -> bool:  # noqa: ANN001  # a callable without arguments
+def _wait_for(condition, seconds: float) -> bool:  # a callable without arguments
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:

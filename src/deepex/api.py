@@ -88,8 +88,8 @@ def run(
         what: a task's name, the path of a recipe.toml, a task of your own, or a recipe.
         out: the run directory; by default a fresh name under runs/.
         verbosity: `lines`, `bar` or `quiet`.
-        changes: `size`, `ranks`, `sync`, `fabric`, `precision`, `stage`, `seed`, `until`, and `settings={"data.batch": 32}` for
-            any other key.
+        changes: `size`, `ranks`, `sync`, `fabric`, `precision`, `stage`, `seed`, `until`, and
+            `settings={"data.batch": 32}` for any other key.
 
     Example: `run("protein", ranks=2, sync="local:epoch").summary["target_reached"]`
     """

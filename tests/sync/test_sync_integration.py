@@ -12,7 +12,6 @@ from deepex.sync.local import Local
 from deepex.testing.ranks import on_ranks
 from deepex.testing.sync import check_sync
 
-
 CONTRACT = [
     ("allreduce", 2),
     ("allreduce,bucket=1", 3),

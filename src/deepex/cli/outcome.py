@@ -1,7 +1,11 @@
-"""The outcome of a run on the terminal: a short table, and the page's path last."""
+"""The outcome of a run on the terminal: a short table, what bounds it, and the page's path last."""
+
+from collections.abc import Mapping
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from deepex.api import Run
 from deepex.record.phases import STEP_PHASES
@@ -13,6 +17,7 @@ def print_outcome(run: Run, quiet: bool) -> None:
         console = Console(highlight=False, soft_wrap=True)
         console.print(_outcome(run))
         console.print(_phases(run))
+        _print_diagnosis(console, run.summary.get("diagnosis"))
     print(f"page: {run.page}")
 
 
@@ -47,3 +52,15 @@ def _phases(run: Run) -> Table:
     table.add_row(*(f"{value:.2f} s" for value in columns))
     table.add_row(*(f"{value / wall:.1%}" for value in columns))
     return table
+
+
+def _print_diagnosis(console: Console, found: Mapping[str, Any] | None) -> None:
+    """The verdict, the numbers behind it, and what would help; in whole lines where no terminal wraps them."""
+    if not found:
+        return
+    lines = ["", found["verdict"], *(f"  - {sentence}" for sentence in found["evidence"])]
+    if found["advice"]:
+        lines.append("What would help most:")
+        lines += [f"  {advice['change']}\n    {advice['sentence']}" for advice in found["advice"]]
+    for line in lines:
+        console.print(Text(line), soft_wrap=not console.is_terminal)

@@ -87,7 +87,9 @@ class MpiFabric:
         return part
 
     def close(self) -> None:
-        """Leave; MPI itself is left by `mpi_thread.finish`, once in a process. Peers that still wait get an error."""
+        """Leave. Peers that still wait get an error; MPI itself is left by `mpi_thread.finish`, once in a process."""
+        if self.pulse.lost:
+            self._thread.give_up()
 
     def _ask(self, steps: Steps, verb: str) -> Any:
         task = self._thread.ask(steps, self._lane)

@@ -25,7 +25,7 @@ Steps = Generator["list[MPI.Request]", None, Any]
 SPIN_SECONDS = 50e-6  # small messages between free cores are through by then
 PAUSES = (20e-6, 500e-6, 2e-3)  # seconds; a look costs 10 to 30 µs of a core that ranks compute on
 IDLE_SECONDS = 0.02
-SECONDS_FOR_FIRST = 5.0  # rank 0 may still look for who is gone, and tell the user
+SECONDS_FOR_FIRST = 10.0  # rank 0 may still look for who is gone, and tell the user
 
 
 class Lane:

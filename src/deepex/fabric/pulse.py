@@ -111,8 +111,8 @@ class StorePulse:
         if not self._answered.wait(2 * SECONDS_TO_JUDGE):
             self.lost_ranks.add(0)
             return (
-                f"rank 0{self._on(0)} is gone or can't be reached: the meeting point that it serves has been silent for "
-                f"{monotonic() - self._spoke_at:.0f} s"
+                f"rank 0{self._on(0)} is gone or can't be reached: the meeting point that it serves has been silent "
+                f"for {monotonic() - self._spoke_at:.0f} s"
             )
         return self.lost or "no rank is silent; look at the network between them"
 

@@ -23,6 +23,7 @@ from deepex.fabric.booth import BROADCAST, GATHER, MEAN, VERBS, WINDOW_BYTES, Bo
 from deepex.fabric.fabric import Done, Fabric, Work
 from deepex.fabric.meeting import Meeting
 from deepex.fabric.meter import Meter
+from deepex.fabric.pulse import peer_error
 from deepex.fabric.segment import Memory, Place, Segment, open_peer
 from deepex.fabric.turnstile import Errand, Patience, Turnstile
 
@@ -71,7 +72,8 @@ class SharedFabric:
     def _enlist(self, meeting: Meeting, meter: Meter, near: Neighbours, ranks: Sequence[int]) -> None:
         self.meeting: Meeting | None = meeting
         self.pulse, self.meter, self.ranks = meeting.pulse, meter, ranks
-        self._meeting, self._near, self._failure, self._is_part = meeting, near, "", False
+        self._meeting, self._near, self._is_part = meeting, near, False
+        self._failure: PeerError | None = None
         self.world = replace(meeting.world, rank=ranks.index(meeting.world.rank), size=len(ranks))
 
     def _check_hosts(self) -> None:
@@ -171,8 +173,8 @@ class SharedFabric:
         return self._near.agenda.add(doors, steps, partial(self._complain, verb, doors.missing, doors.left))
 
     def _finish(self, errand: Errand) -> None:
-        if self._failure:
-            raise PeerError(self._failure)
+        if self._failure is not None:
+            raise self._failure
         errand.finish()
 
     def _mean(self, dtype: torch.dtype, flat: Bytes, notice: Notice) -> Iterator[None]:
@@ -277,6 +279,7 @@ class SharedFabric:
         if fallen := [at for at in late if at in dead - left]:
             ended = "is gone: process {} has ended without a word, killed perhaps by a signal"
             who = "; ".join(f"{names[at]} {ended.format(near.processes[self.ranks[at]])}" for at in fallen)
+            self.pulse.lost_ranks.update(self.ranks[at] for at in fallen)
         elif any(at in left for at in late):
             said = self.pulse.blame()
             who = said if self.pulse.lost else "; ".join(f"{names[at]} has left" for at in late if at in left)
@@ -284,11 +287,9 @@ class SharedFabric:
             who = self.pulse.blame()
         else:
             return
-        self._failure = (
-            f"{self._meeting.world}: {verb} failed: {who}. Look for the first error there. "
-            f"(A collective waits {timeout:g} s for a peer; missing: {', '.join(names.values())})"
-        )
-        raise PeerError(self._failure)
+        detail = f"a collective waits {timeout:g} s for a peer; missing: {', '.join(names.values())}"
+        self._failure = peer_error(self.pulse, self._meeting.world, verb, detail=detail, who=who)
+        raise self._failure
 
 
 def _absent(store: Store, keys: Sequence[str]) -> list[int]:

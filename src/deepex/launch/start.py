@@ -34,6 +34,11 @@ def start(recipe: Recipe, out: Path | None, verbosity: Verbosity) -> RunFolder:
     launched = detect(os.environ)
     if launched is not None:
         recipe = _fit_world(recipe, launched)
+    elif recipe.world.fabric == "mpi" and recipe.world.ranks > 1:
+        raise UsageError(
+            f"--ranks {recipe.world.ranks} --fabric mpi: MPI's own launcher starts its ranks. "
+            f"Write: mpirun -n {recipe.world.ranks} deepex run … --fabric mpi"
+        )
     data = check_data(recipe)
     path = out or RUNS / new_run_name(recipe.task.name, recipe.sync, recipe.world.ranks)
     if launched is None and recipe.world.ranks > 1:

@@ -42,24 +42,44 @@ class Silent:
         return None
 
 
+class News:
+    """When what bounds a run is worth a line: once it is known, and again when something else has for two epochs."""
+
+    def __init__(self) -> None:
+        self._told = self._last = ""
+
+    def hear(self, row: Mapping[str, Any]) -> str:
+        """The line for an epoch, or nothing."""
+        found = row.get("diagnosis")
+        if not found or found["thin"]:
+            return ""
+        bound, before, self._last = found["bound"], self._last, found["bound"]
+        if bound == self._told or (self._told and bound != before):
+            return ""
+        self._told = bound
+        return describe_diagnosis(found)
+
+
 class Lines(Silent):
     """A plain line an epoch, for logs."""
 
     def __init__(self, epochs: int, target: str) -> None:
-        self.epochs, self.target = epochs, target
+        self.epochs, self.target, self.news = epochs, target, News()
 
     def say(self, text: str) -> None:
         print(text, flush=True)
 
     def epoch(self, row: Mapping[str, Any]) -> None:
         print(describe_epoch(row, self.epochs, self.target), flush=True)
+        if news := self.news.hear(row):
+            self.say(news)
 
 
 class Bar(Silent):
     """A live bar over the steps still possible, with the last epoch's figures."""
 
     def __init__(self, epochs: int, target: str) -> None:
-        self.epochs, self.target = epochs, target
+        self.epochs, self.target, self.news = epochs, target, News()
         self.console = Console(file=sys.stdout)
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[left]}"))
         self.progress = Progress(*columns, TimeElapsedColumn(), console=self.console)
@@ -69,7 +89,7 @@ class Bar(Silent):
         self._last_drawn = 0.0
 
     def say(self, text: str) -> None:
-        self.progress.console.print(text, highlight=False)
+        self.progress.console.print(text, highlight=False, markup=False)
 
     def step(self, epoch: int, step: int, steps: int, seconds: float) -> None:
         if seconds - self._last_drawn < 0.1 and step + 1 < steps:
@@ -85,6 +105,8 @@ class Bar(Silent):
             f"  loss {row['loss']:.4g}  {row['metric']} {row['value']:.4f} (target {self.target})"
             f"  {row['samples_per_second']:,.0f} samples/s"
         )
+        if news := self.news.hear(row):
+            self.say(news)
 
     def close(self) -> None:
         self.progress.stop()
@@ -103,6 +125,14 @@ def describe_epoch(row: Mapping[str, Any], epochs: int, target: str) -> str:
         f"epoch {row['epoch']:>3}/{epochs}  loss {row['loss']:<8.4g}  {row['metric']} {row['value']:.4f} "
         f"(target {target})  {row['samples_per_second']:>7,.0f} samples/s  {row['seconds']:6.1f} s"
     )
+
+
+def describe_diagnosis(found: Mapping[str, Any]) -> str:
+    """What bounds a run and what would help most, as a line of text."""
+    if not found["advice"]:
+        return str(found["verdict"])
+    best = found["advice"][0]
+    return f"{found['verdict']} What would help most: {best['change']} (about {best['gain']:.2f} × the samples/s)."
 
 
 def _minutes(seconds: float) -> str:

@@ -24,13 +24,23 @@ PHASE_COLOURS = {
     "evaluate": "#8b96a3",
     "checkpoint": "#b9a27c",
 }
+# The same colours for what a step's time goes to by cause.
+CAUSE_COLOURS = {
+    "computation": "#4a8fd0",
+    "framework": "#1f4e8c",
+    "cores": "#8b96a3",
+    "input": "#e8a33d",
+    "latency": "#e39ab0",
+    "bandwidth": "#c8446a",
+    "imbalance": "#8a5bb5",
+}
 PATTERNS = {"evaluate": "/", "checkpoint": "x"}
 PART_COLOURS = ("#6b7785", "#b07a1e", "#2f8f6b", "#8a5bb5")
 MAX_BARS = 96
 # What a row of metrics.jsonl holds besides the loss and its parts.
 NOT_LOSSES = {
     "epoch", "seconds", "metric", "value", "learning_rate", "batch", "steps", "samples", "samples_per_second",
-    "step_wall_seconds", "phase_seconds",
+    "step_wall_seconds", "phase_seconds", "sync_hidden_seconds", "bound", "diagnosis",
 }  # fmt: skip
 
 

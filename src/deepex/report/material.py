@@ -12,6 +12,8 @@ from deepex.launch.recipes import read_recipe
 from deepex.record.folder import RunFolder
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
 from deepex.report.pictures import illustrate
+from deepex.train.diagnosis import Diagnosis, diagnose
+from deepex.train.evidence import Circumstances, Evidence
 from deepex.train.recipe import Recipe
 from deepex.train.task import Illustration
 
@@ -30,7 +32,11 @@ class RankTime:
 
 @dataclass(frozen=True, kw_only=True)
 class Material:
-    """A run as its directory tells it. `summary` is None for a run that is not complete."""
+    """A run as its directory tells it. `summary` is None for a run that is not complete.
+
+    `diagnosis` is what the run found; of one that did not judge itself, what its phases show; None before its first
+    epoch has ended.
+    """
 
     folder: RunFolder
     recipe: Recipe
@@ -38,6 +44,7 @@ class Material:
     summary: Row | None
     rows: list[Row]
     ranks: list[RankTime]
+    diagnosis: Diagnosis | None
     illustration: Illustration | None
     why_no_pictures: str
 
@@ -71,27 +78,49 @@ def read_material(folder: RunFolder) -> Material:
     recipe = read_recipe(folder.recipe)
     record = folder.read_json("record.json")
     illustration, why_no_pictures = illustrate(folder, recipe)
+    summary = folder.read_json("summary.json") if (folder.path / "summary.json").exists() else None
+    rows: list[Row] = [dict(row) for row in folder.read_lines("metrics.jsonl")]
+    phases = _read_phases(folder)
     return Material(
         folder=folder,
         recipe=recipe,
         record=record,
-        summary=folder.read_json("summary.json") if (folder.path / "summary.json").exists() else None,
-        rows=[dict(row) for row in folder.read_lines("metrics.jsonl")],
-        ranks=_read_ranks(folder, record),
+        summary=summary,
+        rows=rows,
+        ranks=_read_ranks(phases, record),
+        diagnosis=_find_diagnosis(summary or (rows[-1] if rows else {}), recipe, phases, record),
         illustration=illustration,
         why_no_pictures=why_no_pictures,
     )
 
 
-def _read_ranks(folder: RunFolder, record: Row) -> list[RankTime]:
+def _read_phases(folder: RunFolder) -> dict[int, list[dict[str, Any]]]:
+    """Each rank's rows, an epoch each."""
+    paths = sorted((folder.path / "phases").glob("rank*.jsonl"))
+    rows = {int(path.stem.removeprefix("rank")): folder.read_lines(f"phases/{path.name}") for path in paths}
+    return {rank: epochs for rank, epochs in rows.items() if epochs}
+
+
+def _read_ranks(phases: Mapping[int, list[dict[str, Any]]], record: Row) -> list[RankTime]:
     hosts = {place["rank"]: place["host"] for place in record.get("places", [])}
-    ranks = []
-    for path in sorted((folder.path / "phases").glob("rank*.jsonl")):
-        number = int(path.stem.removeprefix("rank"))
-        epochs = folder.read_lines(f"phases/{path.name}")
-        if epochs:
-            ranks.append(_add_up(number, hosts.get(number, "unknown host"), epochs))
-    return ranks
+    return [_add_up(rank, hosts.get(rank, "unknown host"), epochs) for rank, epochs in phases.items()]
+
+
+def _find_diagnosis(
+    outcome: Row, recipe: Recipe, phases: Mapping[int, list[dict[str, Any]]], record: Row
+) -> Diagnosis | None:
+    if outcome.get("diagnosis"):
+        return Diagnosis.from_json(outcome["diagnosis"])
+    circumstances = Circumstances(
+        sync=recipe.sync,
+        batch=recipe.data.batch,
+        precision=recipe.precision,
+        memory_gib=recipe.data.memory_gib,
+        stage=recipe.data.stage,
+    )
+    rows = [phases.get(rank, []) for rank in range(max(phases, default=-1) + 1)]
+    evidence = Evidence.gather(rows, circumstances, places=record.get("places", []))
+    return None if evidence is None else diagnose(evidence)
 
 
 def _add_up(rank: int, host: str, epochs: list[dict[str, Any]]) -> RankTime:

@@ -1,4 +1,4 @@
-"""The page of a run: what was found, curves, phases, the task's pictures and the record, in one file for offline use.
+"""The page of a run: what was found, what bounds it, curves, phases, pictures and the record, in one file.
 
 It puts sections together; it measures nothing and knows no task.
 """
@@ -15,6 +15,7 @@ from plotly.io import to_json
 from plotly.offline import get_plotlyjs
 
 from deepex.record.folder import RunFolder
+from deepex.report.diagnosis import show_diagnosis
 from deepex.report.figures import MAX_BARS, Figure, loss_colours, loss_curve, metric_curve, phase_bars, point_cloud
 from deepex.report.material import Material, read_material
 from deepex.report.pictures import image_grid
@@ -41,7 +42,9 @@ def build_page(material: Material) -> str:
     title = f"{recipe.task.name} on {say_count(recipe.world.ranks, 'rank')}, sync {recipe.sync}"
     date = str(record.get("started", "")).replace("T", " ").replace("+00:00", " UTC")
     sentences = "".join(f"<p>{_unbroken(escape(sentence))}</p>" for sentence in find_sentences(material))
-    sections = [_curves(material), _phases(material), *_pictures(material)] if material.rows else []
+    sections = []
+    if material.rows:
+        sections = [_diagnosis(material), _curves(material), _phases(material), *_pictures(material)]
     return Template(_asset("page.html")).substitute(
         title=escape(title),
         date=escape(date),
@@ -54,6 +57,16 @@ def build_page(material: Material) -> str:
         plotly=get_plotlyjs(),
         script=_asset("page.js"),
     )
+
+
+def _diagnosis(material: Material) -> str:
+    if material.diagnosis is None:
+        return ""
+    caption = (
+        "Where a step's time goes by cause, judged by the phases of all ranks. Gains are predictions, in samples a "
+        "second; whether a change also learns as well, a run tells."
+    )
+    return _section("Why it is not faster", caption, _unbroken(show_diagnosis(material.diagnosis)))
 
 
 def _curves(material: Material) -> str:
@@ -135,7 +148,7 @@ def _figure(name: str, figure: Figure, colourings: list[dict[str, Any]] | None =
 
 def _unbroken(text: str) -> str:
     """Escaped text in which no line ends between a number and its unit or its sign."""
-    return re.sub(r"(?<=\d) (?=%|s\b|min\b|h\b)|(?<=&[lg]t;) (?=\d)", "\u00a0", text)
+    return re.sub(r"(?<=\d) (?=%|×|[µm]?s\b|min\b|h\b|[kMG]?B\b)|(?<=&[lg]t;) (?=\d)", "\u00a0", text)
 
 
 def _asset(name: str) -> str:

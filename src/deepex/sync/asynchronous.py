@@ -18,9 +18,9 @@ class Asynchronous:
 
     All replicas of a node are views into ONE block, so w <- w - eta g is seen by the others at once, even in the middle
     of their forward. Nothing is locked: an update that meets another may lose a few of its elements. How many updates
-    of others fell between a rank's reading and its writing is counted, and the record has the histogram. The optimiser's
-    moments stay with their rank, batch-norm statistics are in the block. Between nodes the first rank of each exchanges
-    the node's change with parameter servers, as in `hybrid`. Runs don't repeat bit for bit.
+    of others fell between a rank's reading and its writing is counted, and the record has the histogram. The
+    optimiser's moments stay with their rank, batch-norm statistics are in the block. Between nodes the first rank of
+    each exchanges the node's change with parameter servers, as in `hybrid`. Runs don't repeat bit for bit.
 
     Arguments:
         every: steps of a node's first rank between two exchanges with other nodes.

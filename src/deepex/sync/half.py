@@ -19,10 +19,10 @@ class BFloat16:
     """Numbers rounded to bf16, which reaches as far as float32 and keeps 8 of its 24 bits.
 
     g <- (1/P) sum_p r(g_p), r(x) = x (1 + e), |e| <= 2^-8. A rounding goes up as often as down and differs from call to
-    call, so that errors cancel where gradients add up, and nothing is kept for later. Measured, a mean of two ranks is
-    off by 0.2 % (root mean square), and by less than 0.001 % in one direction. Where a fabric adds in bf16 too, one rank
-    after another, that grows to 0.7 % with 64 ranks; beyond 256 it loses what ranks have in common, and ranks of a host
-    should mix first.
+    call, so that errors cancel where gradients add up, and nothing is kept for later: measured, a mean of two ranks is
+    off by 0.2 % (root mean square), and by less than 0.001 % in one direction. Where a fabric adds in bf16 too, rank
+    after rank as torch's does, that grows to 0.7 % with 64 ranks; beyond 256 what all have in common gets lost, and
+    ranks of a host should mix first.
 
     Reference: Kalamkar et al., A study of bfloat16 for deep learning training, 2019.
     """
@@ -60,11 +60,15 @@ class Float16:
     delays = False
     name = "fp16"
 
+    def __init__(self) -> None:
+        self._shifts = torch.zeros(0)
+
     def prepare(self, replica: Replica, fabric: Fabric) -> None:
         self.fabric = fabric
         self._buffers = _Buffers(fabric, torch.float16)
         self._places = {entry.start: place for place, entry in enumerate(replica.entries)}
-        self._shifts = torch.zeros(len(self._places) if fabric.world.size > 1 else 0)
+        if fabric.world.size > 1:
+            self._shifts = torch.zeros(len(self._places))
 
     def mean_(self, tensor: Tensor, start: int) -> Work:
         numel, size = tensor.numel(), self.fabric.world.size

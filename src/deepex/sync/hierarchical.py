@@ -14,8 +14,8 @@ from deepex.sync.sync import Setting, Sync
 class Hierarchical:
     """Inside a node first, then one rank of each node between nodes.
 
-    With n ranks on each of N nodes, INNER mixes the n, by shared memory where a node has it. The first rank of each node
-    then plays OUTER with the other firsts, and passes on to its node what came of it: a gradient, if OUTER mixes
+    With n ranks on each of N nodes, INNER mixes the n, by shared memory if they compute on CPUs. The first rank of each
+    node then plays OUTER with the other firsts, and passes on to its node what came of it: a gradient, if OUTER mixes
     gradients, or weights. The network carries N messages instead of N n. INNER must keep its replicas equal (allreduce
     or lagged); OUTER may be allreduce, lagged, local or background. The mean of a node's means is the mean of all
     because nodes must have as many ranks each.

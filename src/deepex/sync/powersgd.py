@@ -41,10 +41,10 @@ class PowerSGD:
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.name = f"powersgd:{rank}"
+        self._kept: dict[str, Tensor] = {}
 
     def prepare(self, replica: Replica, fabric: Fabric) -> None:
         self.fabric, self._entries = fabric, replica.entries
-        self._kept: dict[str, Tensor] = {}
         self._matrices: dict[int, tuple[Tensor, Tensor]] = {}
         self._slices: dict[tuple[int, int], Slice] = {}
         self._under_way: list[_Chain] = []

@@ -6,6 +6,7 @@ of the ranks they live on, and run while an epoch's steps do, so that nothing is
 
 import threading
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -26,8 +27,10 @@ class Server:
         self._lock = threading.Lock()
 
     def exchange(self, message: Tensor) -> None:
-        """Add a client's change, and write the new weights and their version in its place; its own first element
-        becomes the number of changes by others since the version that the client knew."""
+        """Add a client's change, and put the new weights and their version in its place.
+
+        The message's first element becomes the number of changes by others since the version that the client knew.
+        """
         with self._lock:
             self.weights.add_(message[HEADER:])
             others = float(self.version) - float(message[1])
@@ -152,5 +155,4 @@ def _shares(length: int, parts: int) -> list[tuple[int, int]]:
     >>> _shares(10, 3)
     [(0, 3), (3, 6), (6, 10)]
     """
-    edges = [length * part // parts for part in range(parts + 1)]
-    return list(zip(edges[:-1], edges[1:], strict=True))
+    return list(pairwise(length * part // parts for part in range(parts + 1)))

@@ -17,8 +17,8 @@ class TopK:
     """The share F of a slice that is largest, with error feedback.
 
     x_p = g_p + r_p;  S_p: the places of the k = max(1, F n) largest |x_p|;  g <- (1/P) sum_p x_p[S_p];  r_p <- x_p
-    without S_p. What doesn't travel is added to the next call's numbers: nothing is lost, it comes about 1/F calls late.
-    Delay narrows what rates are stable: with F = 0.01 and momentum, training diverged at a rate that was good without.
+    without S_p. What doesn't travel is added to the next call's numbers: nothing is lost, but it comes about 1/F calls
+    late. That narrows the rates which are stable: with F = 0.01 and momentum, one diverged that does well uncompressed.
 
     A rank sends 8 k bytes, a place and a number each, and receives as many from each other rank, so that it pays for F
     well below 1/P. Numbers are added in the order of ranks, so that all get the same bits. An infinity or NaN is among
@@ -37,12 +37,13 @@ class TopK:
     def __init__(self, share: float) -> None:
         self.share = share
         self.name = f"topk:{share:g}"
+        self._residual = torch.zeros(0)
 
     def prepare(self, replica: Replica, fabric: Fabric) -> None:
         self.fabric = fabric
-        alone = fabric.world.size == 1
-        self._residual = torch.zeros_like(replica.weights[:0] if alone else replica.weights)
         self._messages: dict[tuple[int, int], Tensor] = {}
+        if fabric.world.size > 1:
+            self._residual = torch.zeros_like(replica.weights)
 
     def mean_(self, tensor: Tensor, start: int) -> Work:
         world, numel = self.fabric.world, tensor.numel()

@@ -38,11 +38,11 @@ def check_fabric(name: FabricName, *, num_ranks: int = 3) -> None:
 
     Example: `check_fabric("torch", num_ranks=2)`
     """
-    on_ranks(num_ranks, hold_contract, fabric=name)
-    losses = [_Loss(name, num_ranks, fault) for fault in FAULTS]  # all at once: they mostly wait
+    losses = [_Loss(name, num_ranks, fault) for fault in FAULTS]
     try:
         for loss in losses:
             loss.begin()
+        on_ranks(num_ranks, hold_contract, fabric=name)  # while those of the losses wait
         for loss in losses:
             loss.check()
     finally:

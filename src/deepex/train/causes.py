@@ -12,8 +12,6 @@ from typing import Literal
 
 from deepex.train.evidence import Circumstances, Evidence, RankTimes
 
-Cause = Literal["computation", "cores", "framework", "input", "latency", "bandwidth", "imbalance"]
-
 SLOW = 1.1  # a rank is called slow when its work takes so many times that of the median
 SLACK = 2.0  # beside computing, messages may take so many times what the idle link took
 HALF_LENGTH_BYTES = 2**16  # of a message whose latency and transfer cost the same, where the link was not measured
@@ -54,9 +52,9 @@ class Parts:
     def imbalance(self) -> float:
         return self.steady + self.turns
 
-    def shares(self) -> dict[Cause, float]:
+    def shares(self) -> dict[str, float]:
         """What each cause takes of the step."""
-        seconds: dict[Cause, float] = {
+        seconds = {
             "computation": self.kernels,
             "cores": self.cores,
             "framework": self.framework,

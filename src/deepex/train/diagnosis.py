@@ -7,10 +7,10 @@ much.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from deepex.train.advice import Advice, advise, predict_ranks
-from deepex.train.causes import Account, Cause, account
+from deepex.train.causes import Account, account
 from deepex.train.evidence import Evidence
 from deepex.train.words import say_bytes, say_count, say_part, say_ranks, say_ratio, say_time
 
@@ -42,7 +42,7 @@ class Diagnosis:
     verdict: str
     evidence: tuple[str, ...]
     advice: tuple[Advice, ...]
-    shares: Mapping[Cause, float]
+    shares: Mapping[str, float]
     thin: bool
 
     def to_json(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class Diagnosis:
             verdict=found["verdict"],
             evidence=tuple(found["evidence"]),
             advice=tuple(Advice(**advice) for advice in found["advice"]),
-            shares=cast(Mapping[Cause, float], found["shares"]),
+            shares=found["shares"],
             thin=found["thin"],
         )
 
@@ -267,9 +267,8 @@ def _explain_computation(found: Account) -> str:
     if peak is None:
         return ""
     rate = median(rank.gemm_flops_per_second for rank in found.steady_ranks) / 1e9
-    text = (
-        f"Computing reaches {say_part(peak)} of the {rate:,.0f} GFLOP/s of one large matrix product on a rank's cores"
-    )
+    while_running = "While it has a core, computing" if found.parts.shares()["cores"] >= NOTED else "Computing"
+    text = f"{while_running} reaches {say_part(peak)} of the {rate:,.0f} GFLOP/s of one large matrix product"
     if peak >= LOW_PEAK:
         return f"{text}."
     return f"{text}: most of it moves data or has little to multiply, which larger layers or batches would change."

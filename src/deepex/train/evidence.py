@@ -15,6 +15,7 @@ from deepex.train.recipe import Recipe
 
 Row = Mapping[str, Any]
 
+IMPLAUSIBLE = 1e11  # bytes a second: no link, but noise that was longer than the message
 COLD_EPOCHS = 3  # with so many, the first is left out: it reads what later ones keep, and fills caches
 
 
@@ -50,6 +51,7 @@ class Circumstances:
         sync: the strategy as it is written.
         batch: samples of one rank in one step.
         precision: what a step computes with.
+        device: what a rank computes with, such as `cpu` or `cuda:0`.
         overlaps: whether the fabric carries messages while ranks compute.
         weights_bytes: bytes of all weights.
         link: `latency_seconds` and `bytes_per_second` of an all-reduce among all ranks, if it was measured.
@@ -60,6 +62,7 @@ class Circumstances:
     sync: str = "allreduce"
     batch: int = 1
     precision: str = "fp32"
+    device: str = "cpu"
     overlaps: bool = True
     weights_bytes: int = 0
     link: Mapping[str, float] | None = None
@@ -76,9 +79,10 @@ class Circumstances:
             sync=recipe.sync,
             batch=recipe.data.batch,
             precision=recipe.precision,
+            device=fabric.world.device,
             overlaps=fabric.overlaps,
             weights_bytes=weights_bytes,
-            link=link,
+            link=link if link is not None and link["bytes_per_second"] < IMPLAUSIBLE else None,
             has_bf16=has_instructions("bf16", fabric.world.torch_device),
             memory_gib=recipe.data.memory_gib,
             stage=recipe.data.stage,

@@ -1,13 +1,11 @@
 """The training loop, top to bottom: set up, epochs of steps, evaluation, the record, the stop."""
 
 from contextlib import closing
-from dataclasses import replace
 from time import perf_counter
 
 import torch
 
 from deepex import sync as strategies
-from deepex.config import to_toml
 from deepex.data.keep import used_bytes
 from deepex.errors import Interrupted, TrainingError
 from deepex.fabric import Fabric
@@ -15,18 +13,18 @@ from deepex.optim import Optimiser
 from deepex.record.folder import RunFolder
 from deepex.record.phases import Clock
 from deepex.record.progress import Listener
-from deepex.sync import Setting
 from deepex.train import checkpoint
 from deepex.train.checkpoint import Position
 from deepex.train.evaluate import evaluate
 from deepex.train.input import Input
+from deepex.train.journal import Journal
 from deepex.train.recipe import Recipe
 from deepex.train.settle import settle
 from deepex.train.step import Step
 from deepex.train.stop import StopRequest
-from deepex.train.summary import add_losses, epoch_row, mean_step_seconds, rank_row, summarise
+from deepex.train.summary import add_losses, mean_step_seconds, rank_row
 from deepex.train.task import Loss
-from deepex.train.yardstick import Yardstick, measure_yardstick
+from deepex.train.yardstick import measure_yardstick
 
 
 class Loop:
@@ -34,6 +32,7 @@ class Loop:
 
     def __init__(self, recipe: Recipe, fabric: Fabric, folder: RunFolder, listener: Listener) -> None:
         self.fabric, self.folder, self.listener = fabric, folder, listener
+        self.journal = Journal(folder, fabric, listener)
         self.task, self.world, self.clock = recipe.task, fabric.world, Clock()
         self.input = Input(recipe, fabric, listener)
         self.steps, self.feed = max(fabric.gather(self.input.steps)), self.input.feed
@@ -44,33 +43,21 @@ class Loop:
         optimiser = Optimiser(recipe.optimiser, self.replica)
         self.step = Step(self.task, self.replica, optimiser, self.sync, self.recipe.precision, self.clock)
         self.position, self.started = Position(), 0.0
-        self.phase_log = f"phases/{self.world.file_stem}.jsonl"
 
-    def prepare(self) -> Yardstick:
+    def prepare(self) -> None:
         """Try a step on real data, make all replicas equal, and write down what was settled."""
         yardstick = measure_yardstick(self.step, self.feed.batch(0, 0))
         for advice in yardstick.advice:
             self.listener.say(advice)
         self.input.begin()
-        self.sync.prepare(
-            Setting(
-                replica=self.replica,
-                fabric=self.fabric,
-                moments=self.step.optimiser.state_dict(),
-                steps_per_epoch=self.steps,
-                batch=self.recipe.data.batch,
-            )
-        )
+        self.sync.prepare(self.step.setting(self.fabric, self.steps, self.recipe.data.batch))
         self.stop = StopRequest(self.sync.lockstep, self.world)
-        if self.world.is_first:
-            as_run = replace(self.recipe, sync=self.sync.notes.get("as_run", self.recipe.sync))
-            self.folder.write_text("recipe.toml", to_toml(as_run))
+        self.journal.begin(self.recipe, self.sync.notes, yardstick, self.replica.weights.nbytes)
         torch.manual_seed(self.recipe.seed + 1 + self.world.rank)  # from here on each rank draws noise of its own
-        return yardstick
 
     def run(self) -> None:
         """Train until the target or the last epoch; afterwards the directory holds the whole record."""
-        yardstick = self.prepare()
+        self.prepare()
         self.resume()
         self.started = perf_counter() - self.position.seconds
         with closing(self.feed), self.stop.listening():
@@ -79,10 +66,8 @@ class Loop:
                 self.close_epoch()
         self.stop.close()
         self.save()
-        ends = self.fabric.gather((yardstick, used_bytes()))
-        if self.world.is_first:
-            outcome = summarise(self.recipe, self.fabric, self.folder, self.position, ends, self.sync.notes)
-            self.folder.write_json("summary.json", {**outcome, "weights_sha256": self.replica.weights_sha256()})
+        memory = self.fabric.gather(used_bytes())
+        self.journal.finish(self.position, memory, self.sync.notes, self.replica.weights_sha256())
 
     def train_epoch(self) -> None:
         """The steps of an epoch, from wherever it stands to its end."""
@@ -116,11 +101,7 @@ class Loop:
         ranks = self.fabric.gather(rank_row(here, self.input.steps, self.clock, self.fabric.meter, self.seconds()))
         here.epoch, here.step, here.loss_sums = here.epoch + 1, 0, {}
         here.seconds = max(rank["seconds"] for rank in ranks)
-        row = epoch_row(self.recipe, here, ranks, value)
-        self.folder.append_line(self.phase_log, {"epoch": here.epoch, **ranks[self.world.rank]})
-        if self.world.is_first:
-            self.folder.append_line("metrics.jsonl", row)
-        self.listener.epoch(row)
+        self.journal.write_epoch(here, ranks, value)
         if here.epoch == 1:
             self.input.tell_kept(self.listener)
         self.stop.pace(mean_step_seconds(ranks))
@@ -145,9 +126,7 @@ class Loop:
         if path is not None:
             state = checkpoint.load(path, self.world)
             self.position = checkpoint.restore(state, self.step)
-            self.folder.keep_lines(self.phase_log, self.position.epoch)
-            if self.world.is_first:
-                self.folder.keep_lines("metrics.jsonl", self.position.epoch)
+            self.journal.rewind(self.position.epoch)
             self.listener.say(f"going on from epoch {self.position.epoch + 1}, step {self.position.step}")
         self.fabric.gather(None)  # nobody trains before everybody has restored
 

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field
 
+from deepex import sync as strategies
 from deepex.data import DataConfig
 from deepex.errors import ConfigError
 from deepex.fabric import FabricName
 from deepex.optim import OptimiserConfig
-from deepex import sync as strategies
 from deepex.train.layout import LayoutChoice
 from deepex.train.precision import Precision
 from deepex.train.task import Target, Task

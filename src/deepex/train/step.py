@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 
 from deepex.errors import DataError
+from deepex.fabric import Fabric
 from deepex.optim import Optimiser
 from deepex.record.phases import Clock
 from deepex.replica import Replica
 from deepex.sample import Batch, describe_batch
-from deepex.sync import Sync
+from deepex.sync import Setting, Sync
 from deepex.train.precision import LossScale, Precision, autocast
 from deepex.train.task import Loss, Task
 
@@ -43,6 +44,16 @@ class Step:
         with self.clock.sync:
             self.sync.mix_weights(number)
         return loss
+
+    def setting(self, fabric: Fabric, steps_per_epoch: int, batch: int) -> Setting:
+        """What the strategy works with."""
+        return Setting(
+            replica=self.replica,
+            fabric=fabric,
+            moments=self.optimiser.state_dict(),
+            steps_per_epoch=steps_per_epoch,
+            batch=batch,
+        )
 
     def follow(self, number: int) -> None:
         """A step of a rank that has no batch: it stands where the others need it, and learns what they share."""

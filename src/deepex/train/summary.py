@@ -1,7 +1,7 @@
 """The outcome of epochs and runs as plain values: rows of metrics.jsonl, and summary.json."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
@@ -69,14 +69,10 @@ def summarise(
     fabric: Fabric,
     folder: RunFolder,
     position: Position,
-    ends: Sequence[tuple[Yardstick, int]],
-    notes: Mapping[str, Any],
+    yardsticks: Sequence[Yardstick],
+    memory: Sequence[int],
 ) -> dict[str, Any]:
-    """The outcome of a run, for programs, from its own record, and from each rank's yardstick and bytes of memory.
-
-    `notes` are what the strategy found out and chose.
-    """
-    yardsticks = [yardstick for yardstick, _ in ends]
+    """The outcome of a run, for programs, from its own record, and from each rank's yardstick and bytes of memory."""
     rows = folder.read_lines("metrics.jsonl")
     timed = [row for row in rows if row["samples"]]
     wall = sum(row["step_wall_seconds"] for row in rows)
@@ -87,7 +83,6 @@ def summarise(
         "task": recipe.task.name,
         "ranks": len(yardsticks),
         "sync": recipe.sync,
-        "sync_notes": dict(notes),
         "precision": recipe.precision,
         "fabric": fabric.name,
         "threads": yardsticks[0].threads,
@@ -108,7 +103,7 @@ def summarise(
         "step_wall_seconds": wall,
         "gflops_per_second": sum(rates) / 1e9,
         "share_of_peak": fmean(shares),
-        "peak_memory_gib": max(memory for _, memory in ends) / 2**30,
+        "peak_memory_gib": max(memory) / 2**30,
     }
 
 

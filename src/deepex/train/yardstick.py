@@ -1,11 +1,13 @@
 """What a step asks of the processor, and what the processor can do: measured once, before the first step."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 
 from deepex.record.flops import count_flops, measure_gemm_peak
 from deepex.sample import Batch
+from deepex.train.overhead import OperatorCount, measure_operator_seconds
 from deepex.train.precision import DTYPES, advise, has_instructions
 from deepex.train.step import Step, unfit
 
@@ -17,13 +19,18 @@ class Yardstick:
     """Floating-point operations of a step of one rank, and the best rates of a matrix product, a second.
 
     `gemm_flops_per_second` is in the precision of the run, by all threads that the rank may use; `threads` is how many
-    it then uses. `advice` is for people: what was chosen, and where a precision costs time instead of saving it.
+    it then uses. `dispatch_seconds` is what starting a step's operators takes. `advice` is for people: what was chosen,
+    and where a precision costs time instead of saving it.
     """
 
     flops_per_step: int
     gemm_flops_per_second: float
     threads: int
+    dispatch_seconds: float
     advice: list[str]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 def measure_yardstick(step: Step, batch: Batch) -> Yardstick:
@@ -32,6 +39,8 @@ def measure_yardstick(step: Step, batch: Batch) -> Yardstick:
     before = replica.block.clone()
     replica.model.train()
     flops = count_flops(lambda: try_step(step, batch))
+    with OperatorCount() as operators:
+        try_step(step, batch)
     replica.check_gradients()
     replica.block.copy_(before)
     replica.gradients.zero_()
@@ -43,6 +52,7 @@ def measure_yardstick(step: Step, batch: Batch) -> Yardstick:
         flops_per_step=flops,
         gemm_flops_per_second=peak,
         threads=torch.get_num_threads(),
+        dispatch_seconds=operators.total * measure_operator_seconds(device),
         advice=advice,
     )
 
