@@ -5,15 +5,10 @@ timeout with an error that names the rank and its host. `python benchmarks/soak.
 """
 
 import argparse
-import os
 import random
-import subprocess
 import sys
-import tempfile
-import time
-from pathlib import Path
 
-from deepex.testing.ranks import start_ranks
+from deepex.testing.faults import TIMEOUT_SECONDS, kill_one
 
 STRATEGIES = (
     "allreduce",
@@ -31,12 +26,10 @@ STRATEGIES = (
     "allreduce+powersgd:2",
 )
 NUM_RANKS = 3
-TIMEOUT_SECONDS = 15.0
-SPARE_SECONDS = 15.0  # to name who is gone and to leave, on a machine with more ranks than cores
 
 
 def main() -> None:
-    """Try all strategies, print a line for each kill, and end with 1 if any of them went wrong."""
+    """Try all strategies, print a line for each, and end with 1 if any kill went wrong."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("strategies", nargs="*", default=STRATEGIES)
     arguments.add_argument("--kills", type=int, default=20)
@@ -49,53 +42,12 @@ def main() -> None:
         slowest = 0.0
         for number in range(asked.kills):
             victim, seconds = drawn.randrange(NUM_RANKS), drawn.uniform(0.0, 6.0)
-            took, problem = kill(sync, asked.fabric, victim, seconds)
+            took, problem = kill_one(sync, victim, seconds, num_ranks=NUM_RANKS, fabric=asked.fabric)
             slowest, problems = max(slowest, took), problems + bool(problem)
             if problem:
                 print(f"{sync}, kill {number + 1}: rank {victim} after {seconds:.1f} s: {problem}", flush=True)
         print(f"{sync:34} {asked.kills} kills, others gone within {slowest:.1f} s of {TIMEOUT_SECONDS:g}", flush=True)
     sys.exit(1 if problems else 0)
-
-
-def kill(sync: str, fabric: str, victim: int, seconds: float) -> tuple[float, str]:
-    """Train, kill one rank `seconds` after the first step; how long the others took to end, and what went wrong."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "run"
-        settings = [f"world.timeout_seconds={TIMEOUT_SECONDS:g}", "stop.epochs=100000", "stop.target=0.0001"]
-        command = [sys.executable, "-m", "deepex", "run", "protein", "--sync", sync, "--fabric", fabric]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        ranks = start_ranks([*command, "--out", str(out), *settings], NUM_RANKS, environment, Path(folder))
-        try:
-            if not _wait_for(lambda: (out / "metrics.jsonl").exists(), 240.0):
-                return 0.0, "no epoch within 240 s"
-            time.sleep(seconds)
-            ranks[victim].kill()
-            begun = time.monotonic()
-            others = [rank for number, rank in enumerate(ranks) if number != victim]
-            for rank in others:
-                try:
-                    rank.wait(max(0.1, begun + TIMEOUT_SECONDS + SPARE_SECONDS - time.monotonic()))
-                except subprocess.TimeoutExpired:
-                    return time.monotonic() - begun, "a rank still waits"
-            took = time.monotonic() - begun
-            told = "".join((Path(folder) / f"rank{number}.txt").read_text() for number in range(NUM_RANKS))
-            wrong = [rank.returncode for rank in others if rank.returncode != 1]
-            if wrong:
-                return took, f"exit codes {wrong} instead of 1: {told[-600:]}"
-            return took, "" if f"rank {victim} on " in told else f"the rank is not named: {told[-600:]}"
-        finally:
-            for rank in ranks:
-                rank.kill()
-                rank.wait()
-
-
-def _wait_for(condition, seconds: float) -> bool:  # a callable without arguments
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 if __name__ == "__main__":

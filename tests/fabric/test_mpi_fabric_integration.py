@@ -7,20 +7,25 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic, sleep
 
 import pytest
 
+from deepex.errors import ConfigError
+from deepex.fabric.mpi_thread import mpi_thread
+
 MPIRUN = str(Path(sys.executable).parent / "mpirun")
 TIMEOUT_SECONDS = 10.0
-TWO_HOSTS = ("-launcher", "fork", "-hosts", "127.0.0.1,127.0.0.2")  # to mpiexec; here they are one
+TWO_HOSTS = ["-launcher", "fork", "-hosts", "127.0.0.1,127.0.0.2"]  # to mpiexec; here they are one
+# mpiexec does not see what dies under a shell. Its own -disable-auto-cleanup ends survivors in one of three runs.
+HIDE_DEATH = ["sh", "-c", '"$@" || sleep 60', "sh"]
 
 RANK = """
 import os, sys
 from pathlib import Path
+from time import sleep
 
 import torch
 
@@ -39,6 +44,9 @@ def tell(text):
         print(text, file=file)
 
 
+Path(folder, f"ready{launched.world.rank}").touch()
+while words and len(list(Path(folder).glob("ready*"))) < launched.world.size:
+    sleep(0.02)  # the start of a process on a busy machine may take longer than the timeout
 try:
     with join(launched, float(timeout_seconds), "mpi") as fabric:
         for word in words:
@@ -71,17 +79,17 @@ class Job:
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Job]]:
-    plans: dict[str, tuple[tuple[str, ...], int, tuple[str, ...]]] = {
-        "stop": ((), 3, ("contract", "stop")),
-        "kill": ((), 2, ("kill",)),
-        "kill, survivors left alone": (("-disable-auto-cleanup",), 3, ("kill",)),
-        "leave": ((), 2, ("leave",)),
-        "peace": (TWO_HOSTS, 2, ("contract",)),
+    plans: dict[str, tuple[Sequence[str], Sequence[str]]] = {
+        "stop": (["-n", "3"], ["contract", "stop"]),
+        "kill": (["-n", "2"], ["kill"]),
+        "kill, unknown to mpiexec": (["-n", "2", *HIDE_DEATH], ["kill"]),
+        "leave": (["-n", "2"], ["leave"]),
+        "peace": ([*TWO_HOSTS, "-n", "2"], ["contract"]),
     }
     started = {}
-    for name, (options, num_ranks, words) in plans.items():
+    for name, (options, words) in plans.items():
         folder = tmp_path_factory.mktemp("job")
-        command = [MPIRUN, *options, "-n", str(num_ranks), *rank_command(folder, *words)]
+        command = [MPIRUN, *options, *rank_command(folder, *words)]
         mpirun = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         started[name] = Job(folder, mpirun)
     yield started
@@ -109,12 +117,10 @@ def test_ranks_that_mpi_does_not_know_are_told_how_to_start(jobs: dict[str, Job]
     assert "--fabric torch" in done.stderr
 
 
-def test_what_is_missing_is_named(jobs: dict[str, Job], tmp_path: Path) -> None:
-    (tmp_path / "mpi4py.py").write_text("raise ImportError('there is none')")
-    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from deepex.fabric.mpi_thread import mpi_thread"
-    command = [sys.executable, "-c", f"{program}; mpi_thread()"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
-    assert "fabric 'mpi' needs mpi4py and an MPI, but: there is none. Use: pip install mpi4py mpich" in done.stderr
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mpi4py", None)  # as where it is not installed
+    with pytest.raises(ConfigError, match=r"needs mpi4py and an MPI, but: .* Use: pip install mpi4py mpich, or your"):
+        mpi_thread()
 
 
 def test_two_ranks_meet_without_being_told_where_keep_the_contract_and_part_in_peace(jobs: dict[str, Job]) -> None:
@@ -139,9 +145,6 @@ def test_mpiexec_ends_all_ranks_when_one_is_killed(jobs: dict[str, Job]) -> None
     assert jobs["kill"].outcomes() == []
 
 
-def test_ranks_that_mpiexec_leaves_alone_notice_one_that_is_killed(jobs: dict[str, Job]) -> None:
-    """It may be gone before them, or stay."""
-    job, end = jobs["kill, survivors left alone"], monotonic() + 60
-    while len(job.outcomes()) < 2 and monotonic() < end:
-        sleep(0.05)
-    assert [outcome[0] for outcome in job.outcomes()] == ["kill", "kill"]
+def test_where_mpiexec_does_not_end_all_a_rank_notices_one_that_is_killed(jobs: dict[str, Job]) -> None:
+    jobs["kill, unknown to mpiexec"].end()
+    assert jobs["kill, unknown to mpiexec"].outcomes() == [["kill", "left"]]

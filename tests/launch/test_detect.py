@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 
 from deepex.errors import UsageError
@@ -27,6 +29,10 @@ def test_the_user_s_meeting_point_wins() -> None:
     assert found.address == "a:1"
 
 
-def test_many_hosts_without_a_meeting_point_are_told_the_cure() -> None:
-    with pytest.raises(UsageError, match="MASTER_ADDR"):
+def test_many_hosts_without_a_meeting_point_or_an_mpi_that_tells_it_are_told_the_cure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With MPI they meet by themselves: see tests/fabric/test_mpi_fabric_integration.py."""
+    monkeypatch.setitem(sys.modules, "mpi4py", None)  # as where it is not installed
+    with pytest.raises(UsageError, match=r"MASTER_ADDR .* let MPI tell it: .*mpi4py"):
         detect({**MPICH, "MPI_LOCALNRANKS": "1", "MPI_LOCALRANKID": "0"})

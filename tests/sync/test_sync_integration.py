@@ -5,32 +5,52 @@ import torch
 from torch import Tensor, nn
 
 from deepex.errors import TrainingError
-from deepex.fabric import Fabric
+from deepex.fabric import Fabric, FabricName
 from deepex.replica import Replica
 from deepex.sync import Setting, parse
 from deepex.sync.local import Local
 from deepex.testing.ranks import on_ranks
 from deepex.testing.sync import check_sync
 
-CONTRACT = [
-    ("allreduce", 2),
-    ("allreduce,bucket=1", 3),
-    ("local:3", 2),
-    ("local:3", 3),
-    ("local:epoch", 3),
-    ("local:3,outer=momentum,momentum=average", 2),
-    ("local:2,outer=nesterov,momentum=reset", 3),
-    ("local:3,after=1", 2),
-    ("background:3", 2),
-    ("background:2", 3),
-    ("lagged", 2),
-    ("lagged", 3),
+CONTRACT: list[tuple[str, int, FabricName, int | None]] = [  # strategy, ranks, fabric, ranks of a host
+    ("allreduce", 2, "torch", None),
+    ("allreduce,bucket=0.0001", 3, "torch", None),
+    ("allreduce", 3, "shared", None),
+    ("local:3", 2, "torch", None),
+    ("local:3", 3, "shared", None),
+    ("local:epoch", 3, "torch", None),
+    ("local:3,outer=momentum,momentum=average", 2, "shared", None),
+    ("local:2,outer=nesterov,momentum=reset", 3, "torch", None),
+    ("local:3,after=1", 2, "torch", None),
+    ("background:3", 2, "torch", None),
+    ("background:2", 3, "shared", None),
+    ("lagged", 2, "shared", None),
+    ("lagged", 3, "torch", None),
+    ("hierarchical", 4, "torch", 2),
+    ("hierarchical(allreduce,local:3)", 4, "torch", 2),
+    ("hierarchical(lagged,background:2)+bf16", 4, "torch", 2),
+    ("hierarchical(allreduce,local:3)", 2, "shared", None),
+    ("hybrid:1", 2, "shared", None),
+    ("hybrid:2", 4, "torch", None),
+    ("hybrid:2,every=2", 4, "shared", None),
+    ("hybrid:2,place=own", 3, "torch", None),
+    ("async", 3, "shared", None),
+    ("async,every=2", 4, "torch", 2),
+    ("auto", 2, "shared", None),
+    ("auto", 3, "torch", None),
+    ("allreduce+bf16", 2, "torch", None),
+    ("allreduce+fp16", 3, "shared", None),
+    ("allreduce+topk:0.2", 2, "shared", None),
+    ("lagged+powersgd:2", 2, "torch", None),
+    ("local:3+topk:0.1", 3, "torch", None),
+    ("local:3,outer=nesterov+powersgd:1", 2, "shared", None),
+    ("background:2+bf16", 2, "shared", None),
 ]
 
 
-@pytest.mark.parametrize(("text", "num_ranks"), CONTRACT)
-def test_contract(text: str, num_ranks: int) -> None:
-    check_sync(lambda: parse(text), num_ranks=num_ranks)
+@pytest.mark.parametrize(("text", "num_ranks", "fabric", "ranks_per_host"), CONTRACT)
+def test_contract(text: str, num_ranks: int, fabric: FabricName, ranks_per_host: int | None) -> None:
+    check_sync(lambda: parse(text), num_ranks=num_ranks, fabric=fabric, ranks_per_host=ranks_per_host)
 
 
 def test_a_strategy_that_never_mixes_breaks_the_contract() -> None:

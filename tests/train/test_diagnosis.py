@@ -167,6 +167,19 @@ def test_ranks_that_are_late_by_turns_wait_longer_than_the_link_explains() -> No
     assert changes(found)[0] == "--sync local:8"
 
 
+def test_a_small_spread_is_no_reason_to_blame_a_rank() -> None:
+    ranks = [*(row(compute=10.0, sync=1.0) for _ in range(7)), row(compute=10.9, sync=0.1)]
+    found = judge(*ranks)
+    assert found.bound == "computation"
+    assert any("the slowest of them, rank 7 on n1, though none takes a tenth longer" in text for text in found.evidence)
+    assert not any("doctor" in change for change in changes(found))
+
+
+def test_a_peak_that_was_measured_on_a_busy_core_is_not_told() -> None:
+    found = judge(row(compute=10.0), yardsticks=[yardstick(gemm_flops_per_second=1e9)])
+    assert found.verdict == "Bound by computation: 97 % of a step computes."
+
+
 def test_starting_operators_is_the_framework_and_spare_cores_are_used() -> None:
     tiny = row(compute=0.5, feed=0.01, steps=4000)
     measured = yardstick(flops_per_step=1e6, dispatch_seconds=0.0004)

@@ -3,7 +3,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,19 +14,24 @@ from rich.console import Console
 from rich.live import Live
 
 from deepex.bench import input as input_bench
-from deepex.bench import input_table
+from deepex.bench import input_table, sync_table
 from deepex.bench import step as bench
+from deepex.bench import sync as sync_bench
 from deepex.bench.input import SOURCES
 from deepex.bench.input_data import BYTES_A_SAMPLE, LEAST_SAMPLES
 from deepex.bench.layers import layer_table, watch_layers
+from deepex.bench.sync_crew import Network, local_network
+from deepex.bench.sync_rows import PARTS, Book, Part, Row
 from deepex.bench.table import LEGEND, conclusions, markdown, terminal_table
 from deepex.bench.workloads import WORKLOADS
 from deepex.cli.output import check_output, write_output
 from deepex.errors import UsageError, unknown
 from deepex.record.provenance import describe_hardware, describe_versions
+from deepex.testing.cluster import Cluster
 from deepex.train.precision import DTYPES
 
 PACKAGES = ("lightning", "accelerate")
+NETWORKS = ("local", "cluster", "both")
 INPUT_PACKAGES = {"webdataset": "webdataset", "cv2": "opencv-python-headless"}  # as imported, as installed
 
 JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the rows here; - is stdout.")]
@@ -102,6 +107,72 @@ def input_(
     _write(console, json_file, input_bench.to_json(rows), markdown_file, input_table.markdown(rows, facts))
 
 
+@app.command("sync", epilog="Example:  deepex bench sync --part steps --network local --json rows.json")
+def sync(
+    part: Annotated[
+        list[str] | None, typer.Option(help=f"One of {', '.join(PARTS)}; again for another. [default: all]")
+    ] = None,
+    network: Annotated[
+        str, typer.Option(help="local: ranks of this machine; cluster: 4 hosts made on it, which needs root; or both.")
+    ] = "both",
+    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes, to try the benchmark itself.")] = False,
+    seeds: Annotated[int, typer.Option(help="Runs of each strategy that learns.")] = 1,
+    resume: Annotated[bool, typer.Option("--resume", help="Leave out what the --json file has already.")] = False,
+    json_file: JsonFile = None,
+    markdown_file: MarkdownFile = None,
+) -> None:
+    """Compare strategies with DDP and Accelerate: all-reduce, steps and learning, here and on a slow network."""
+    parts: Any = _chosen("part", part, PARTS)
+    if network not in NETWORKS:
+        raise UsageError(unknown("network", network, NETWORKS))
+    if resume and (json_file is None or str(json_file) == "-"):
+        raise UsageError("--resume without a file to go on with. Name it with --json FILE.")
+    to_stdout = _check(seeds, json_file, markdown_file, option="seeds")
+    console = _console(to_stdout, sync_bench.missing_peers())
+    before = sync_bench.read_rows(json_file) if resume and json_file is not None and json_file.exists() else []
+
+    def keep(rows: Sequence[Row]) -> None:
+        if json_file is not None and not to_stdout:
+            write_output(json_file, "--json", sync_bench.to_json(rows))
+
+    book = Book(keep, before)
+    if network != "cluster":
+        _measure_sync(parts, local_network(2), book, console, quick=quick, seeds=seeds)
+    if network != "local" and os.geteuid() != 0:
+        console.print("without the cluster: making hosts needs root. Start it again with sudo to measure there too.")
+    elif network != "local" and set(parts) != {"fabrics"}:
+        with Cluster() as cluster:
+            made = Network(
+                name="cluster",
+                num_ranks=cluster.num_hosts,
+                start=lambda words, folder: cluster.launch(words, output=folder).processes,
+            )
+            _measure_sync(parts, made, book, console, quick=quick, seeds=seeds)
+    console.print("\nWhat it shows")
+    for line in sync_table.conclusions(book.rows):
+        console.print(f"- {line}")
+    command = f"deepex bench sync{_options('part', parts, PARTS)} --network {network}{' --quick' * quick}"
+    tables = sync_table.markdown(book.rows, _facts(("accelerate", "mpi4py", "mpich"), command), quick=quick)
+    _write(console, json_file, sync_bench.to_json(book.rows), markdown_file, tables)
+
+
+def _measure_sync(
+    parts: Sequence[Part], network: Network, book: Book, console: Console, *, quick: bool, seeds: int
+) -> None:
+    """Measure on one network; progress is lines, since nothing may draw while others are timed."""
+
+    def say(text: str) -> None:
+        console.print(f"{datetime.now(UTC):%H:%M:%S} {text}", style="dim")
+
+    def show(part: Part) -> None:
+        rows = book.of(part, network.name)
+        if rows:
+            heading = sync_table.title(part, network.name, quick=quick)
+            console.print(sync_table.terminal_table(rows, heading), sync_table.LEGENDS[part], sep="\n")
+
+    sync_bench.measure(parts, network, book, say, show, quick=quick, seeds=seeds)
+
+
 @app.command("layers", epilog="Example:  deepex bench layers --workload cvae --top 5")
 def layers(
     workload: Annotated[str, typer.Option(help=f"One of {', '.join(WORKLOADS)}.")] = "cosmoflow64",
@@ -127,19 +198,20 @@ def layers(
     )
 
 
-def _chosen(kind: str, given: list[str] | None, allowed: Mapping[str, Any]) -> list[str]:
+def _chosen(kind: str, given: list[str] | None, allowed: Iterable[str]) -> list[str]:
     """What was asked for, each once; all if nothing was."""
-    names = list(dict.fromkeys(given or allowed))
+    known = list(allowed)
+    names = list(dict.fromkeys(given or known))
     for name in names:
-        if name not in allowed:
-            raise UsageError(unknown(kind, name, allowed))
+        if name not in known:
+            raise UsageError(unknown(kind, name, known))
     return names
 
 
-def _check(repeats: int, json_file: Path | None, markdown_file: Path | None) -> bool:
+def _check(times: int, json_file: Path | None, markdown_file: Path | None, option: str = "repeats") -> bool:
     """Refuse what could not be done after the measuring; whether rows go to standard output."""
-    if repeats < 1:
-        raise UsageError(f"--repeats {repeats}. Allowed: whole numbers from 1.")
+    if times < 1:
+        raise UsageError(f"--{option} {times}. Allowed: whole numbers from 1.")
     to_stdout = json_file is not None and str(json_file) == "-"
     if json_file is not None and not to_stdout:
         check_output(json_file, "--json")
@@ -180,7 +252,7 @@ def _write(console: Console, json_file: Path | None, rows: str, markdown_file: P
         console.print(f"tables: {markdown_file}")
 
 
-def _options(name: str, chosen: list[str], allowed: Mapping[str, Any]) -> str:
+def _options(name: str, chosen: list[str], allowed: Iterable[str]) -> str:
     """The choice as words of a command; nothing if it is all."""
     return "" if chosen == list(allowed) else "".join(f" --{name} {each}" for each in chosen)
 

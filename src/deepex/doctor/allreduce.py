@@ -6,31 +6,18 @@ The ranks are processes of their own (allreduce_rank.py). They can't hang this o
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
 
 from torch._C._distributed_c10d import TCPStore  # torch.distributed leaves it out of its types
 
 from deepex.doctor.machine import AllReduceTime, FabricCheck, rounded
-from deepex.fabric import Fabric, Meeting, TorchFabric
-from deepex.world import World
 
+FABRICS = ("torch", "shared")  # mpi's ranks need MPI's own launcher
 NUM_RANKS = 2
 REPEATS = {4 * 2**10: 100, 64 * 2**10: 100, 2**20: 40, 8 * 2**20: 15, 64 * 2**20: 7}  # bytes of the buffer: times
 COLLECTIVE_SECONDS = 10.0
 TOTAL_SECONDS = 25.0
-
-
-def open_torch(world: World, address: str) -> TorchFabric:
-    """Gloo, at a store that this program serves."""
-    return TorchFabric(Meeting(world, address=address, agent_store=True, timeout_seconds=COLLECTIVE_SECONDS))
-
-
-# To measure one more fabric, add its line: how a rank opens it, given its world and a store's host:port to meet at.
-FABRICS: Mapping[str, Callable[[World, str], Fabric]] = {
-    "torch": open_torch,
-}
 
 
 def check_fabric(name: str, timeout_seconds: float = TOTAL_SECONDS) -> FabricCheck:

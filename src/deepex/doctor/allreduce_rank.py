@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from deepex.doctor.allreduce import FABRICS, NUM_RANKS, REPEATS
+from deepex.doctor.allreduce import COLLECTIVE_SECONDS, NUM_RANKS, REPEATS
 from deepex.errors import DeepexError, PeerError, TrainingError
-from deepex.fabric import Fabric
+from deepex.fabric import FABRICS, Fabric, Meeting
 from deepex.launch.rank import leave, share_cores
 from deepex.world import World
 
@@ -24,7 +24,8 @@ def main() -> None:
     world = World(rank=rank, size=NUM_RANKS, local_rank=rank, local_size=NUM_RANKS, launcher="doctor")
     answer: dict[str, Any]
     try:
-        fabric = FABRICS[name](world, address)
+        meeting = Meeting(world, address=address, agent_store=True, timeout_seconds=COLLECTIVE_SECONDS)
+        fabric = FABRICS[name](meeting)
         torch.set_num_threads(share_cores(fabric))
         answer = {"median_seconds": {size: _time(fabric, size, repeats) for size, repeats in REPEATS.items()}}
         fabric.gather(None)  # a rank that left early would look dead to the other
@@ -36,7 +37,7 @@ def main() -> None:
 
 def _time(fabric: Fabric, num_bytes: int, repeats: int) -> float:
     """Median seconds to average a buffer over the ranks; a wrong mean is an error."""
-    buffer = torch.full((num_bytes // 4,), float(fabric.world.rank))
+    buffer = fabric.empty(num_bytes // 4).fill_(float(fabric.world.rank))
     fabric.mean_(buffer).wait()
     rounds = []
     for _ in range(repeats):

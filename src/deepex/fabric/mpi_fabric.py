@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 
 SECONDS_BETWEEN_LOOKS = 0.5
+SECONDS_TO_NOTICE = 20.0  # what peers may need beyond the timeout, before they know that this rank is gone
 SECONDS_TO_FOLLOW = 2.0  # where a peer has left after the last collective, it ends here by then
 PIECE = 32_000  # elements: they stay in the cache, and torch gives no fewer than 32,768 to further threads
 TYPES = {torch.float32: "f", torch.float64: "d"}  # as MPI calls what it can add
@@ -50,7 +51,7 @@ class MpiFabric:
             raise ConfigError(f"fabric 'mpi' works on CPUs, not on {self.world.device}. Use --fabric torch.")
         self._speaker, self._timeout_seconds = str(self.world), meeting.timeout_seconds
         self._thread, self._lane = mpi_thread(), Lane()
-        self._thread.patience_seconds = meeting.timeout_seconds
+        self._thread.patience_seconds = meeting.timeout_seconds + SECONDS_TO_NOTICE
         self._wait_for(self._thread.started, "starting MPI")
         check_world(self._thread, self.world)
         self._comm: MPI.Intracomm = self._ask(_copy_world(), "meeting")

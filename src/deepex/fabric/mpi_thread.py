@@ -174,7 +174,7 @@ def _pause(quiet_seconds: float) -> float:
     if quiet_seconds < SPIN_SECONDS:
         return 0.0
     shortest, longest, patient = PAUSES
-    return patient if quiet_seconds > 1 else min(longest, max(shortest, quiet_seconds / 20))
+    return patient if quiet_seconds > 1 else min(longest, max(shortest, quiet_seconds / 50))
 
 
 @cache

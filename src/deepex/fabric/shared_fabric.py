@@ -137,6 +137,7 @@ class SharedFabric:
         segment = Booth.segment()
         told = part._exchange("group", json.dumps(segment.place))
         part._enter(segment, [Place(*json.loads(text)) for text in told])
+        part.gather(None)  # nobody drops its booth before all have opened it
         return part
 
     def close(self) -> None:

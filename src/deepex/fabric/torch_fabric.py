@@ -6,6 +6,7 @@ whose groups all ranks must form together.
 
 import ctypes
 import pickle
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -122,9 +123,14 @@ class TorchFabric:
         try:
             yield
         except RuntimeError as error:  # torch raises its DistBackendError and plain RuntimeError alike
-            reason = str(error).splitlines()[0]
-            detail = f"a collective waits {self._timeout_seconds:g} s for a peer; torch said: {reason}"
+            detail = f"a collective waits {self._timeout_seconds:g} s for a peer; torch said: {_reason(error)}"
             raise peer_error(self.pulse, self._everyone, verb, detail=detail) from error
+
+
+def _reason(error: RuntimeError) -> str:
+    """What torch says, without where in its source it says so and what it supposes."""
+    first = str(error).splitlines()[0]
+    return re.sub(r"^\[[^]]*\.cc:\d+\] ", "", first).partition(" This is typically")[0]
 
 
 def _keep_for_good(engine: object) -> None:

@@ -87,7 +87,7 @@ def mpi(environment: Environment) -> Launched | None:
         except ConfigError as error:
             raise UsageError(
                 f"mpirun started {size} ranks on several hosts and no meeting point is known. Set MASTER_ADDR to the "
-                f"host of rank 0 and MASTER_PORT to a free port there, or let MPI tell it. ({error})"
+                f"host of rank 0 and MASTER_PORT to a free port there, or let MPI tell it: {error}"
             ) from error
     return Launched(world=world, address=_address(environment, "127.0.0.1", _launcher_pid(names[0])))
 

@@ -171,7 +171,7 @@ def compute_in_bf16(account: Account) -> Advice | None:
     circumstances = account.circumstances
     if circumstances.precision != "fp32" or not circumstances.has_bf16 or account.share_of_peak is None:
         return None
-    products = min(1.0, account.share_of_peak) * account.parts.kernels
+    products = account.share_of_peak * account.parts.kernels
     return _saving(
         account,
         "--precision bf16",

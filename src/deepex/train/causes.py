@@ -99,12 +99,16 @@ class Account:
 
     @property
     def share_of_peak(self) -> float | None:
-        """What computing, while it has a core, reaches of the rate of one large matrix product; None if not known."""
+        """What computing, while it has a core, reaches of the rate of one large matrix product.
+
+        None if it is not known, or more than all of it: then something held up the product when it was timed.
+        """
         known = [rank for rank in self.steady_ranks if rank.flops and rank.gemm_flops_per_second]
         seconds = fmean(rank.compute_seconds for rank in self.steady_ranks) - self.parts.cores
         if not known or seconds <= 0:
             return None
-        return fmean(rank.flops / rank.gemm_flops_per_second for rank in known) / seconds
+        share = fmean(rank.flops / rank.gemm_flops_per_second for rank in known) / seconds
+        return share if share <= 1 else None
 
     def mean(self, phase: str) -> float:
         """Seconds of a phase of a step, over ranks that are not slow."""

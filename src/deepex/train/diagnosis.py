@@ -215,15 +215,12 @@ def _explain_link(found: Account) -> str:
 
 def _explain_imbalance(found: Account) -> str:
     slow, parts = found.slow_ranks, found.parts
-    if not slow or parts.turns > parts.steady:
-        return (
-            f"All ranks wait {say_time(parts.turns)} a step longer than the link explains: each is late now and then"
-            + (
-                f", and queues {say_time(parts.cores)} a step for cores that others use."
-                if parts.cores > parts.turns / 4
-                else ". Steps of uneven length do that, and whatever else takes time from a rank."
-            )
-        )
+    if parts.turns > parts.steady:
+        return _explain_turns(found)
+    if not slow:
+        last = max(found.steady_ranks, key=lambda rank: rank.work_seconds)
+        waits = f"Ranks wait {say_time(parts.steady)} a step for the slowest of them"
+        return f"{waits}, {say_ranks([last.rank], [last.host])}, though none takes a tenth longer than the median."
     who = say_ranks([rank.rank for rank in slow], [rank.host for rank in slow])
     worst = max(found.slowdown(rank) for rank in slow)
     ratio = f"{say_ratio(worst)} as long as the others" if len(slow) == 1 else f"up to {say_ratio(worst)} as long"
@@ -232,6 +229,16 @@ def _explain_imbalance(found: Account) -> str:
         f"{who[0].upper()}{who[1:]} {verb} {ratio} for samples and computing; the others wait "
         f"{say_time(parts.steady)} a step.{_reason_for_slow(found)}"
     )
+
+
+def _explain_turns(found: Account) -> str:
+    parts = found.parts
+    if parts.cores > parts.turns / 4:
+        reason = f", and queues {say_time(parts.cores)} a step for cores that others use."
+    else:
+        reason = ". Steps of uneven length do that, and whatever else takes time from a rank."
+    waits = f"All ranks wait {say_time(parts.turns)} a step longer than the link explains"
+    return f"{waits}: each is late now and then{reason}"
 
 
 def _reason_for_slow(found: Account) -> str:
@@ -247,7 +254,7 @@ def _reason_for_slow(found: Account) -> str:
     ratio = fmean(mine) / median(usual)
     if ratio < 0.9:
         return f" {its} cores were slower from the start: matrix products at {say_ratio(ratio)} the usual rate."
-    return f" {its} cores were as fast as others before the first step: samples cost more there, or a program came."
+    return f" {its} cores were as fast as others before the first step: other programs came, or steps differ in length."
 
 
 def _explain_framework(found: Account) -> str:

