@@ -86,6 +86,9 @@ def means_in_slices(fabric: Fabric) -> None:
     taken = fabric.meter.take()
     assert (taken["calls"], taken["num_bytes"]) == (1 + len(works), 2 * 4 * numel)
     assert taken["busy_seconds"] > 0
+    endless = torch.tensor([torch.inf, torch.inf, 3e38]) * (1 if fabric.world.is_first else torch.tensor([1, -1, 1]))
+    fabric.mean_(endless).wait()  # and no warning, which would be an error here
+    assert str(endless.tolist()) == "[inf, nan, inf]"
     weights = torch.nn.Parameter(noise(fabric.world.rank, 6).view(2, 3))
     fabric.mean_(weights).wait()
     assert torch.equal(weights.detach().view(-1), expected_mean(4, 6, torch.float32))

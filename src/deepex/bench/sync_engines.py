@@ -3,7 +3,6 @@
 Each engine is opened for a rank and answers two orders: a round of all-reduces, and a round of mere copies.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from torch import Tensor
 from deepex.errors import TrainingError
 from deepex.fabric import Fabric, FabricName
 from deepex.fabric.mpi_thread import finish
-from deepex.launch.detect import detect
+from deepex.launch.detect import find_world
 from deepex.launch.rank import join
 
 Orders = dict[str, Callable[..., dict[str, Any]]]
@@ -105,7 +104,7 @@ def open_engine(*, engine: str, megabytes: float) -> Iterator[tuple[int, Orders]
 
 @contextmanager
 def _open_fabric(name: FabricName) -> Iterator[Fabric]:
-    with join(detect(os.environ), TIMEOUT_SECONDS, name) as fabric:
+    with join(find_world(), TIMEOUT_SECONDS, name) as fabric:
         yield fabric
 
 

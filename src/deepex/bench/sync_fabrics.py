@@ -67,7 +67,7 @@ def _measure_ranks(num_ranks: int, plan: FabricsPlan, folder: Path, say: Say) ->
             except DeepexError as error:
                 errors[name] = str(error)
         for turn in range(-1, plan.rounds):  # the first warms up
-            say(f"fabrics, {num_ranks} ranks: round {turn + 1} of {plan.rounds}")
+            say(f"fabrics, {num_ranks} ranks: {f'round {turn + 1} of {plan.rounds}' if turn >= 0 else 'warming up'}")
             for name in rotate([*names, COPY], turn):
                 found = _take_turn(name, crews, plan, errors)
                 if turn >= 0:

@@ -97,11 +97,11 @@ NETWORKS: dict[str, Workload] = {
         optimiser=SGD,
     ),
     "perceptron": Workload(
-        title="perceptron 1024-1536-1536-1024, batch 320 a rank, 22.0 MB of gradients",
+        title="perceptron 1024-1536-1536-1024, batch 384 a rank, 22.0 MB of gradients",
         network=build_perceptron,
         samples=lambda count: _vectors(WIDTHS[0], count),
         loss=regress,
-        batch=320,
+        batch=384,
         optimiser=SGD,
     ),
     "tiny": Workload(

@@ -118,7 +118,7 @@ def cluster_plan(*, quick: bool = False) -> StepsPlan:
         _strategy("allreduce+bf16", **slow),
         _strategy("lagged", **slow, collectives=COLLECTIVES),
         _strategy("local:16", **some),
-        _strategy("local:epoch", steps=16 if quick else 224, closes=True, **once),
+        _strategy("local:epoch", steps=16 if quick else 256, closes=True, **once),
         _strategy("background:16", **some, lead=17),
         _strategy("hierarchical(allreduce,local:16)", **some, **once),
         _strategy("hybrid:2", **slow, **once),

@@ -4,7 +4,6 @@ Peers are plain torch, as people use it; deepex has the process that its runs ha
 same weights on the same batches, with SGD and momentum, on one thread. Each carries out epochs when it is told to.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter, process_time, sleep
@@ -20,7 +19,7 @@ from deepex.bench.sync_networks import NETWORKS
 from deepex.bench.variants import build_torch_optimiser
 from deepex.bench.workloads import Workload
 from deepex.fabric import Fabric, SoloFabric
-from deepex.launch.detect import detect
+from deepex.launch.detect import find_world
 from deepex.launch.rank import join, set_up_process
 from deepex.optim import Optimiser
 from deepex.record.phases import Clock
@@ -227,7 +226,7 @@ def open_trainer(*, trainer: str, network: str, sync: str = "", interval: int = 
         yield peer.rank, {"epoch": Conductor(peer).epoch}
         return
     set_up_process(workload.recipe(), 1)
-    with join(detect(os.environ), TIMEOUT_SECONDS) as fabric:
+    with join(find_world(), TIMEOUT_SECONDS) as fabric:
         own = Deepex(workload, fabric, sync)
         yield own.rank, {"epoch": Conductor(own).epoch, "collective": own.collective}
 

@@ -148,7 +148,7 @@ def sync(
                 start=lambda words, folder: cluster.launch(words, output=folder).processes,
             )
             _measure_sync(parts, made, book, console, quick=quick, seeds=seeds)
-    console.print("\nWhat it shows")
+    console.print(f"\nWhat it shows{': nothing, with --quick' * quick}")
     for line in sync_table.conclusions(book.rows):
         console.print(f"- {line}")
     command = f"deepex bench sync{_options('part', parts, PARTS)} --network {network}{' --quick' * quick}"

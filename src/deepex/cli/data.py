@@ -35,7 +35,7 @@ from deepex.data.sources import READERS, guess_reader, open_source
 from deepex.data.stage import clean_stage
 from deepex.errors import DataError, Interrupted, UsageError, unknown
 from deepex.fabric import Fabric, together
-from deepex.launch.detect import Launched, detect
+from deepex.launch.detect import Launched, find_world
 from deepex.launch.rank import join
 from deepex.tasks.protein import packaged_file
 
@@ -103,7 +103,7 @@ def pack(
     Stop it when you like: the same command goes on where it stood. Started by srun, mpirun or torchrun, all ranks of
     all nodes pack together.
     """
-    launched = detect(os.environ)
+    launched = find_world()
     launched = None if launched is None or launched.world.size == 1 else launched
     config = PackConfig(ranks=_count_ranks(ranks, launched), shards=shards, skip_bad=skip_bad, keep_nan=keep_nan)
     _check_place(source, out)
@@ -239,7 +239,7 @@ def _check_file(path: Path | None, option: str) -> None:
 
 
 def _refuse_ranks() -> None:
-    launched = detect(os.environ)
+    launched = find_world()
     if launched is not None and launched.world.size > 1:
         raise UsageError(
             f"{launched.world.launcher} started {launched.world.size} ranks, and deepex data check is one process. "

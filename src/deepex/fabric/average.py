@@ -6,31 +6,39 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 Bytes = NDArray[np.uint8]
 NATIVE = {torch.float32: np.float32, torch.float64: np.float64}
 LINE_BYTES = 64
 
-PIECE_BYTES = 2**18  # of each buffer: calls cost more with less, and with more the passes come from memory
-NARROW_PIECE_BYTES = 2**18  # of the wide sums of 16-bit numbers, where torch's calls cost more than NumPy's
+CACHE_BYTES = 2**20  # of all buffers together: with less calls cost more, and with more later passes go to memory
+LEAST_BYTES = 2**15  # of one buffer
 
 
 def average(buffers: Sequence[Bytes], into: Sequence[Bytes], dtype: torch.dtype) -> None:
-    """Write (x_0 + x_1 + …) / P of P buffers, added in this order, into some; these may be the buffers themselves.
+    """Write (x_0 + x_1 + …) / P of P buffers, added in this order, into some arrays, which may be buffers themselves.
 
-    Numbers of 16 bits are added up in float32 and rounded once.
+    The first of them is where the sum grows: it may be the first buffer, but no other. Numbers of 16 bits are added up
+    in float32 and rounded once.
     """
+    length = max(LEAST_BYTES, CACHE_BYTES // len(buffers)) // dtype.itemsize
     if dtype in NATIVE:
-        _average_native([each.view(NATIVE[dtype]) for each in buffers], [each.view(NATIVE[dtype]) for each in into])
+        with np.errstate(all="ignore"):  # infinity and NaN pass through
+            kind = NATIVE[dtype]
+            _average_native([each.view(kind) for each in buffers], [each.view(kind) for each in into], length)
     else:
-        _average_narrow(buffers, into, dtype)
+        _average_narrow(
+            [torch.from_numpy(each).view(dtype) for each in buffers],
+            [torch.from_numpy(each).view(dtype) for each in into],
+            length,
+        )
 
 
-def _average_native(buffers: Sequence[NDArray[Any]], into: Sequence[NDArray[Any]]) -> None:
+def _average_native(buffers: Sequence[NDArray[Any]], into: Sequence[NDArray[Any]], length: int) -> None:
     size, first = len(buffers), into[0]
     is_exact = size & (size - 1) == 0  # then a product has the bits of the quotient, and is faster
     scale, by = (np.multiply, first.dtype.type(1 / size)) if is_exact else (np.divide, first.dtype.type(size))
-    length = PIECE_BYTES // first.itemsize
     for start in range(0, len(first), length):
         part = slice(start, start + length)
         total = first[part]
@@ -42,20 +50,17 @@ def _average_native(buffers: Sequence[NDArray[Any]], into: Sequence[NDArray[Any]
             np.copyto(other[part], total)
 
 
-def _average_narrow(buffers: Sequence[Bytes], into: Sequence[Bytes], dtype: torch.dtype) -> None:
-    length = NARROW_PIECE_BYTES // torch.float32.itemsize
-    sources = [torch.from_numpy(each).view(dtype) for each in buffers]
-    targets = [torch.from_numpy(each).view(dtype) for each in into]
-    total = torch.empty(min(length, len(targets[0])))
-    for start in range(0, len(targets[0]), length):
+def _average_narrow(buffers: Sequence[Tensor], into: Sequence[Tensor], length: int) -> None:
+    total = torch.empty(min(length, len(into[0])))
+    for start in range(0, len(into[0]), length):
         part = slice(start, start + length)
-        total = total[: len(targets[0][part])]
-        total.copy_(sources[0][part])
-        for source in sources[1:]:
-            total.add_(source[part])
-        total.div_(len(sources))
-        for target in targets:
-            target[part].copy_(total)
+        total = total[: len(into[0][part])]
+        total.copy_(buffers[0][part])
+        for buffer in buffers[1:]:
+            total.add_(buffer[part])
+        total.div_(len(buffers))
+        for each in into:
+            each[part].copy_(total)
 
 
 def share(num_bytes: int, rank: int, size: int) -> slice:

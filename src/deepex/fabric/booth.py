@@ -1,9 +1,10 @@
 """What a rank shows its peers in shared memory, and what it knows of them."""
 
+import resource
 import struct
-import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self, cast
+from typing import NamedTuple, Self
 from weakref import WeakSet
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deepex.fabric.segment import Commons, Memory, Place, Segment
-from deepex.fabric.turnstile import LINE, Agenda, Turnstile, Watch
+from deepex.fabric.turnstile import LINE, Agendas, Turnstile, Watch
 
 MEAN, BROADCAST, GATHER = 0, 1, 2
 VERBS = ("all-reduce", "broadcast", "gather")
@@ -22,6 +23,7 @@ NUMBERS = {dtype: number for number, dtype in enumerate(DTYPES)}
 WINDOW_BYTES = 2**20  # of a tensor at a time, where it does not lie in shared memory
 WORDS_BYTES = 4096  # before the windows
 NOTICE = struct.Struct("=7q")
+FILES_PER_PEER = 16  # its process, its booth, its blocks and groups; with 64 ranks the usual 1,024 would be few
 
 
 class Notice(NamedTuple):
@@ -89,20 +91,22 @@ class Neighbours:
 
     hosts: dict[int, str] = field(default_factory=dict)
     processes: dict[int, int] = field(default_factory=dict)
-    is_crowded: bool = False
+    agendas: Agendas = field(default_factory=lambda: Agendas(is_crowded=True))
     watch: Watch = field(default_factory=Watch)
     turnstiles: WeakSet[Turnstile] = field(default_factory=WeakSet)
 
     def __post_init__(self) -> None:
         self.commons = Commons(self.processes)
-        self._agendas: threading.local = threading.local()
 
-    @property
-    def agenda(self) -> Agenda:
-        """This thread's: a thread that serves a group must not do what another waits for."""
-        if not hasattr(self._agendas, "own"):
-            self._agendas.own = Agenda(is_crowded=self.is_crowded)
-        return cast(Agenda, self._agendas.own)
+    def meet(self, processes: Mapping[int, int], *, num_cores: int) -> None:
+        """Learn which processes the ranks are, and on how many cores they run together."""
+        self.processes.update(processes)
+        self.agendas = Agendas(is_crowded=num_cores < len(processes))
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY:
+            wanted = soft + FILES_PER_PEER * len(processes)
+            most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
     def is_dead(self, rank: int) -> bool:
         return rank in self.processes and self.watch.is_dead(self.processes[rank])

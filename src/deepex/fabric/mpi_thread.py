@@ -100,6 +100,7 @@ class MpiThread:
         A rank that has given MPI up can only end so; it lets rank 0 say why, which it does before it ends.
         """
         if self._gave_up and self.rank != 0:
+            self._gave_up = False  # once is enough, where the interpreter's own end follows
             sleep(SECONDS_FOR_FIRST)
         elif not self.is_over:
             self.ask(self._leave()).done.wait(self.patience_seconds)
@@ -116,7 +117,7 @@ class MpiThread:
                 "is, without a lower mpi4py.rc.thread_level."
             )
         self.rank, self.size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
-        self.library = MPI.Get_library_version().split("\n")[0].strip("\0 ")
+        self.library = " ".join(MPI.Get_library_version().strip("\0").splitlines()[0].split(",")[0].split())
 
     def _leave(self) -> Steps:
         from mpi4py import MPI

@@ -38,10 +38,10 @@ class Memory(mmap.mmap):
         """All of it as numbers; the mapping lives as long as any view of them."""
         return torch.frombuffer(self, dtype=torch.float32)
 
-    def populate(self) -> None:
-        """Bring all pages in place, large ones where the system has them for files."""
-        for advice in (mmap.MADV_HUGEPAGE, MADV_POPULATE_WRITE):
-            with suppress(OSError):  # an older kernel: pages come when they are touched
+    def advise(self, *advices: int) -> None:
+        """Tell the kernel what would be good, where it knows that."""
+        for advice in advices:
+            with suppress(OSError):
                 self.madvise(advice)
 
 
@@ -113,7 +113,7 @@ class Commons:
         if numel == 0:
             return torch.zeros(0)
         memory = Block.new(4 * numel)
-        memory.populate()
+        memory.advise(mmap.MADV_HUGEPAGE, MADV_POPULATE_WRITE)
         block = memory.tensor()
         memory.enlist(self._own, block.data_ptr())
         return block
@@ -131,7 +131,7 @@ class Commons:
         if found is None:
             self._forget(rank)
             memory = open_peer(self._processes[rank], whole)
-            memory.populate()
+            memory.advise(mmap.MADV_HUGEPAGE)  # and no pages: a rank needs those of its share alone
             found = mapped[whole] = memory.array()
         return found[place.start : place.start + num_bytes]
 

@@ -54,8 +54,8 @@ class SharedFabric:
         near, segment = self._near, Booth.segment()
         mine = {"process": os.getpid(), "cores": sorted(os.sched_getaffinity(0)), "place": segment.place}
         told = [json.loads(text) for text in self._exchange("process", json.dumps(mine))]
-        near.is_crowded = len({core for each in told for core in each["cores"]}) < len(told)
-        near.processes.update({rank: int(each["process"]) for rank, each in zip(self.ranks, told, strict=True)})
+        processes = {rank: int(each["process"]) for rank, each in zip(self.ranks, told, strict=True)}
+        near.meet(processes, num_cores=len({core for each in told for core in each["cores"]}))
         problem = ""
         try:
             self._enter(segment, [Place(*each["place"]) for each in told])
@@ -110,7 +110,10 @@ class SharedFabric:
         place = self.gather(None if segment is None else segment.place)[0]
         assert place is not None, "the first rank has told its own"
         first = self._near.processes[self.ranks[0]]
-        memory = open_peer(first, place) if segment is None else segment
+        try:
+            memory = open_peer(first, place) if segment is None else segment
+        except (OSError, LookupError) as error:
+            raise self._unreachable("sharing a block", error) from error
         self.gather(None)  # from here on the first rank may drop its own
         return memory.tensor()[:numel]
 
@@ -136,7 +139,10 @@ class SharedFabric:
         part._is_part = True
         segment = Booth.segment()
         told = part._exchange("group", json.dumps(segment.place))
-        part._enter(segment, [Place(*json.loads(text)) for text in told])
+        try:
+            part._enter(segment, [Place(*json.loads(text)) for text in told])
+        except (OSError, LookupError) as error:
+            raise self._unreachable("forming a group", error) from error
         part.gather(None)  # nobody drops its booth before all have opened it
         return part
 
@@ -156,7 +162,9 @@ class SharedFabric:
         keys = [f"{turn}/{rank}" for rank in self.ranks]
         patience = Patience(is_crowded=True)
         while not store.check(keys):
-            if waited := patience.pause():
+            if self._near.agendas.own.advance():
+                patience.restart()
+            elif waited := patience.pause():
                 self._complain("meeting", partial(_absent, store, keys), list, waited)
         return [store.get(key).decode() for key in keys]
 
@@ -171,7 +179,7 @@ class SharedFabric:
 
     def _queue(self, steps: Iterator[None], verb: str) -> Errand:
         doors = self._turnstile
-        return self._near.agenda.add(doors, steps, partial(self._complain, verb, doors.missing, doors.left))
+        return self._near.agendas.own.add(doors, steps, partial(self._complain, verb, doors.missing, doors.left))
 
     def _finish(self, errand: Errand) -> None:
         if self._failure is not None:
@@ -196,19 +204,22 @@ class SharedFabric:
             yield from self._mean_staged(dtype, flat)
 
     def _mean_staged(self, dtype: torch.dtype, flat: Bytes) -> Iterator[None]:
-        """The steps of a mean of what lies anywhere: each shows a piece, averages a share of it, and copies all."""
+        """The steps of a mean of what lies anywhere: each shows others their shares of a piece, and copies theirs."""
         rank, size = self.world.rank, self.world.size
+        others = [other for other in range(size) if other != rank]
         for start in range(0, len(flat), WINDOW_BYTES):
             piece = flat[start : start + WINDOW_BYTES]
             shares = [share(len(piece), other, size) for other in range(size)]
             windows = self._windows()
-            windows[rank][: len(piece)] = piece
+            for other in others:
+                windows[rank][shares[other]] = piece[shares[other]]
             yield from self._come()
-            results = self._windows()
-            average([window[shares[rank]] for window in windows], [results[rank][shares[rank]]], dtype)
+            results, own = self._windows(), shares[rank]
+            buffers = [piece[own] if at == rank else window[own] for at, window in enumerate(windows)]
+            average(buffers, [results[rank][own], piece[own]], dtype)
             yield from self._come()
-            for part, result in zip(shares, results, strict=True):
-                piece[part] = result[part]
+            for other in others:
+                piece[shares[other]] = results[other][shares[other]]
 
     def _broadcast(self, flat: Bytes, notice: Notice) -> Iterator[None]:
         """The steps of a broadcast: all come, all but the source copy."""
@@ -255,7 +266,14 @@ class SharedFabric:
         """The tensor of a rank, in its memory."""
         if rank == self.world.rank:
             return flat
-        return self._near.commons.view(self.ranks[rank], shown.place, len(flat))
+        try:
+            return self._near.commons.view(self.ranks[rank], shown.place, len(flat))
+        except (OSError, LookupError) as error:
+            raise self._unreachable(VERBS[shown.verb], error) from error
+
+    def _unreachable(self, verb: str, error: Exception) -> PeerError:
+        """A peer that has come has ended before its memory could be opened."""
+        return peer_error(self.pulse, self._meeting.world, verb, detail=f"its memory can't be opened: {error}")
 
     def _read(self, own: Notice) -> list[Notice]:
         """The notices of all ranks; an error, on all of them, if they are not of the same collective."""

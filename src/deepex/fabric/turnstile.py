@@ -22,19 +22,19 @@ SLEEP_SHARE = 0.05  # of the time waited so far, for the next sleep
 LONGEST_SLEEP_SECONDS = 2e-3  # 1 % of a core
 SECONDS_BETWEEN_WATCHES = 0.01
 
-ORDERED = platform.machine() in ("x86_64", "AMD64", "i686")  # where stores, and loads, are seen in program order
-_held = threading.Lock()
-_held.acquire()
+IS_ORDERED = platform.machine() in ("x86_64", "AMD64", "i686")  # its stores, and its loads, are seen in their order
+_lock = threading.Lock()
 
 
 def fence() -> None:
-    """Make what was written before visible before what is written after; the same for reads.
+    """Keep what was read and written before in front of what is read and written after, as others see it.
 
-    On other processors than x86 a release followed by an acquire is what keeps the order, and a lock has both.
+    x86 does that by itself. Elsewhere a release and then an acquire do; taking a lock twice has them in this order.
     """
-    if not ORDERED:
-        _held.release()
-        _held.acquire()
+    if not IS_ORDERED:
+        for _ in range(2):
+            with _lock:
+                pass
 
 
 class Turnstile:
@@ -203,25 +203,30 @@ class Agenda:
         """Go on until this one is done."""
         patience = Patience(is_crowded=self._is_crowded)
         while not errand.is_done:
-            with self._lock:
-                has_moved = self._advance()
-            if has_moved:
+            if self.advance():
                 patience.restart()
             elif waited := patience.pause():
                 errand.complain(waited)
 
-    def _advance(self) -> bool:
-        """Take every step that can be taken; whether there was one."""
+    def advance(self) -> bool:
+        """Take every step that can be taken now; whether there was one."""
         has_moved = False
-        for turnstile, queue in tuple(self._queues.items()):
-            if turnstile.is_open():
-                has_moved = True
-                errand = queue[0]
-                try:
-                    errand.advance()
-                finally:
-                    if errand.is_done:
-                        queue.popleft()
-                    if not queue:
-                        del self._queues[turnstile]
+        with self._lock:
+            for turnstile, queue in tuple(self._queues.items()):
+                if turnstile.is_open():
+                    has_moved = True
+                    try:
+                        queue[0].advance()
+                    finally:
+                        if queue[0].is_done:
+                            queue.popleft()
+                        if not queue:
+                            del self._queues[turnstile]
         return has_moved
+
+
+class Agendas(threading.local):
+    """An agenda for each thread: one that serves a group must not do what another waits for."""
+
+    def __init__(self, *, is_crowded: bool) -> None:
+        self.own = Agenda(is_crowded=is_crowded)

@@ -9,7 +9,7 @@ from time import time
 from typing import cast
 
 from deepex.errors import DeepexError
-from deepex.launch.detect import detect
+from deepex.launch.detect import find_world
 from deepex.launch.rank import leave, run_rank
 from deepex.launch.recipes import read_recipe
 from deepex.record.folder import RunFolder
@@ -21,7 +21,7 @@ def main() -> None:
     folder = RunFolder.open(Path(sys.argv[1]))
     verbosity = cast(Verbosity, sys.argv[2])
     try:
-        run_rank(read_recipe(folder.recipe), detect(os.environ), lambda _: folder, verbosity)
+        run_rank(read_recipe(folder.recipe), find_world(), lambda _: folder, verbosity)
     except DeepexError as error:
         _leave_error(type(error).__name__, str(error), "")
         leave(error.exit_code)

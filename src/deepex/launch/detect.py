@@ -4,6 +4,7 @@ import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from deepex.errors import ConfigError, UsageError
@@ -20,6 +21,12 @@ class Launched:
     world: World
     address: str
     agent_store: bool = False
+
+
+@cache
+def find_world() -> Launched | None:
+    """The world of this process, found out once: under MPI ranks may have to talk for it."""
+    return detect(os.environ)
 
 
 def detect(environment: Environment) -> Launched | None:

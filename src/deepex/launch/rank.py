@@ -13,6 +13,7 @@ from torch.utils import deterministic
 from deepex.config import to_toml
 from deepex.errors import ConfigError
 from deepex.fabric import Fabric, FabricName, Meeting, SoloFabric, open_fabric
+from deepex.fabric.mpi_thread import finish
 from deepex.kernels import install_convolution, install_sixteen_bits
 from deepex.launch.detect import Launched
 from deepex.launch.heap import keep_heap
@@ -86,6 +87,7 @@ def leave(exit_code: int) -> NoReturn:
     """End a rank's process without the interpreter's clean-up, where a thread of Gloo may abort it (docs/log.md)."""
     sys.stdout.flush()
     sys.stderr.flush()
+    finish()  # mpiexec kills all ranks when one ends without leaving MPI
     os._exit(exit_code)
 
 

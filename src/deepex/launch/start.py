@@ -1,6 +1,5 @@
 """Starting and resuming runs: the same call alone, with local ranks, or inside a world that a launcher made."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 from deepex.config import to_tree
 from deepex.errors import RunFolderError, UsageError
 from deepex.fabric import Fabric, from_first
-from deepex.launch.detect import Launched, detect
+from deepex.launch.detect import Launched, find_world
 from deepex.launch.local import start_local_ranks
 from deepex.launch.rank import run_rank
 from deepex.launch.recipes import read_recipe, write_recipe
@@ -25,13 +24,13 @@ RUNS = Path("runs")
 
 def is_first_rank() -> bool:
     """Whether this process speaks for its run: any that was started by hand, and rank 0 under a launcher."""
-    launched = detect(os.environ)
+    launched = find_world()
     return launched is None or launched.world.is_first
 
 
 def start(recipe: Recipe, out: Path | None, verbosity: Verbosity) -> RunFolder:
     """Run a recipe into a new directory: `out`, or a fresh name under runs/."""
-    launched = detect(os.environ)
+    launched = find_world()
     if launched is not None:
         recipe = _fit_world(recipe, launched)
     elif recipe.world.fabric == "mpi" and recipe.world.ranks > 1:
@@ -59,7 +58,7 @@ def resume(path: Path, verbosity: Verbosity) -> RunFolder:
         raise RunFolderError(f"{path} is complete; there is nothing to go on with. See it with: deepex report {path}")
     if checkpoint.latest(folder) is None:
         raise RunFolderError(f"{path} has no checkpoint. Start it again with: deepex run {folder.recipe}")
-    recipe, launched = read_recipe(folder.recipe), detect(os.environ)
+    recipe, launched = read_recipe(folder.recipe), find_world()
     if launched is None and recipe.world.ranks > 1:
         start_local_ranks(folder, recipe.world.ranks, verbosity)
         return folder

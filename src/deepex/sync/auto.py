@@ -18,7 +18,11 @@ from deepex.sync.written import Written
 
 PROBED_MEETINGS = 4  # in as many first steps replicas meet after each
 WORTHWHILE = 1.1  # a new choice must be so much better than the one at work
-MOST_NOISE = 1e4  # what is known of noise from a few meetings: at most so many times the batch of all ranks
+CALM = 64  # see Auto
+LEAST_NOISE, MOST_NOISE = (
+    0.01,
+    1e4,
+)  # what is known of noise from a few meetings: at most so many times the batch of all ranks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +38,11 @@ class Measured:
     step_seconds: float
     meeting_seconds: float
     noise: float
+
+    @property
+    def critical(self) -> float:
+        """C: the number of local steps that cost twice the samples."""
+        return CALM * (1 + self.noise)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +60,13 @@ class Choice:
 class Auto:
     """Chooses H, and whether to overlap, to minimise the predicted time to the target.
 
-    With t the seconds of a step, s those of a meeting, and B the noise scale in units of the batch of all ranks, a
-    round of H local steps moves the replicas about as one step with H times the batch would, and a batch of H needs
-    1 + H/B times the samples. So the time to a given quality goes as
+    With t the seconds of a step, s those of a meeting, and B the noise scale in units of the batch of all ranks: one
+    step with H times the batch would need 1 + H/B times the samples. H local steps follow the path instead of leaping,
+    and lose far less: 1 + H/C with C = 64 (1 + B), where 64 is what runs showed (docs/log.md). So the time to a given
+    quality goes as
 
-        local:       (t + s/H) (1 + H/B), least at H = sqrt(s B / t)
-        background:  max(t, s/H) (1 + 2H/B), where H is at least s/t, since what comes is H steps old
+        local:       (t + s/H) (1 + H/C), least at H = sqrt(s C / t)
+        background:  max(t, s/H) (1 + 2H/C), since what comes is H steps old; H is twice s/t, so that it has come
 
     B is found from the replicas themselves: of the changes d_p that ranks made since the last meeting, mean |d_p|^2 is
     signal and noise, and |mean d_p|^2 signal and a P-th of the noise. The first steps meet each time; the choice is
@@ -173,7 +183,7 @@ class Auto:
         return Measured(
             step_seconds=fmean(step for step, _, _ in found),
             meeting_seconds=min(meeting for _, meeting, _ in found),
-            noise=min(max(noise, 1.0), MOST_NOISE) if signal > 0 else MOST_NOISE,
+            noise=min(max(noise, LEAST_NOISE), MOST_NOISE) if signal > 0 else MOST_NOISE,
         )
 
     def _go_on(self) -> None:
@@ -191,22 +201,23 @@ class Auto:
 def choose(measured: Measured, steps_per_epoch: int, *, can_overlap: bool) -> Choice:
     """The cheapest choice by the model.
 
-    >>> str(choose(Measured(step_seconds=0.1, meeting_seconds=1.6, noise=4.0), 100, can_overlap=False))
-    'local:8'
+    >>> str(choose(Measured(step_seconds=0.1, meeting_seconds=0.4, noise=3.0), 100, can_overlap=False))
+    'local:32'
     """
     ratio = measured.meeting_seconds / measured.step_seconds
-    wanted = min(max(1, round(sqrt(ratio * measured.noise))), steps_per_epoch)
+    wanted = min(max(1, round(sqrt(ratio * measured.critical))), steps_per_epoch)
     choices = [predict(wanted, overlaps=False, measured=measured)]
-    if can_overlap and ceil(ratio) <= steps_per_epoch:
-        choices.append(predict(max(1, ceil(ratio)), overlaps=True, measured=measured))
+    if can_overlap and 2 * ratio <= steps_per_epoch:
+        choices.append(predict(max(1, ceil(2 * ratio)), overlaps=True, measured=measured))
     return min(choices, key=lambda choice: choice.cost)
 
 
 def predict(interval: int, *, overlaps: bool, measured: Measured) -> Choice:
     """What a choice should cost: time to the target, against one without meetings and without noise."""
     share = measured.meeting_seconds / measured.step_seconds / interval
-    cost = max(1.0, share) * (1 + 2 * interval / measured.noise) if overlaps else 0.0
-    return Choice(interval=interval, overlaps=overlaps, cost=cost or (1 + share) * (1 + interval / measured.noise))
+    lag = interval / measured.critical
+    cost = max(1.0, share) * (1 + 2 * lag) if overlaps else (1 + share) * (1 + lag)
+    return Choice(interval=interval, overlaps=overlaps, cost=cost)
 
 
 def explain(used: Choice, best: Choice, measured: Measured) -> str:
