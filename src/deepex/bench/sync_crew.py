@@ -75,6 +75,11 @@ class Line:
         told = self.file.readline()
         return dict(json.loads(told)) if told else None
 
+    def close(self) -> None:
+        with suppress(OSError):  # what was still to be sent has nobody to read it
+            self.file.close()
+        self.end.close()
+
 
 class Crew:
     """The ranks of one variant, under command."""
@@ -82,6 +87,7 @@ class Crew:
     def __init__(self, name: str, folder: Path, processes: Sequence[Process]) -> None:
         self.name, self.folder, self.processes = name, folder, processes
         self.lines: dict[int, Line] = {}
+        self.has_failed = False
 
     def meet(self, listener: socket.socket, num_ranks: int) -> None:
         """Wait until all ranks are ready."""
@@ -90,12 +96,16 @@ class Crew:
         while len(self.lines) < num_ranks:
             try:
                 line = Line(listener.accept()[0])
-                hello = line.read(end - monotonic())
             except TimeoutError:
                 if monotonic() > end or any(process.poll() for process in self.processes):
                     raise self._failure("was not ready") from None
                 continue
+            try:
+                hello = line.read(end - monotonic())
+            except TimeoutError:
+                hello = None
             if hello is None:
+                line.close()
                 raise self._failure("was not ready")
             self.lines[hello["rank"]] = line
 
@@ -119,14 +129,16 @@ class Crew:
         """Let ranks go; those that do not listen are ended."""
         for line in self.lines.values():
             line.write({"do": "end"})
-        end_all(self.processes, SECONDS_TO_END if self.lines else 0.0)
+        end_all(self.processes, 0.0 if self.has_failed else SECONDS_TO_END)
+        for line in self.lines.values():
+            line.close()
 
     def _failure(self, what: str) -> TrainingError:
         """What went wrong, by the last words of a rank that tells its own cause rather than a peer's."""
         with suppress(subprocess.TimeoutExpired):
             for process in self.processes:
                 process.wait(1.0)
-        self.lines.clear()
+        self.has_failed = True
         texts = [path.read_text(errors="replace").strip() for path in sorted(self.folder.glob("rank*.txt"))]
         words = sorted((text.splitlines()[-1] for text in texts if text), key=lambda line: "PeerError" in line)
         return TrainingError(f"{self.name} {what}: {words[0] if words else 'without a word'}")

@@ -21,14 +21,13 @@ MEGABYTES_AT_ONCE = 25.0  # a round takes as many all-reduces of a buffer as com
 
 @dataclass(frozen=True, kw_only=True)
 class FabricsPlan:
-    """How much is measured."""
+    """How much is measured, of which engines."""
 
+    engines: Sequence[str]
     ranks: Sequence[int] = (2, 4)
     megabytes: Sequence[float] = (1, 4, 25, 100)
     rounds: int = 9
 
-
-QUICK = FabricsPlan(ranks=(2,), megabytes=(1, 4), rounds=2)
 
 ENGINES: dict[str, tuple[str, Callable[[int], Network]]] = {
     GLOO: ("gloo", local_network),
@@ -45,6 +44,14 @@ def available_engines() -> list[str]:
     return [name for name, (_, network) in ENGINES.items() if has_mpi or network is not mpi_network]
 
 
+def fabrics_plan(*, quick: bool = False) -> FabricsPlan:
+    """All that can run here."""
+    engines = available_engines()
+    return (
+        FabricsPlan(engines=engines, ranks=(2,), megabytes=(1, 4), rounds=2) if quick else FabricsPlan(engines=engines)
+    )
+
+
 def measure_fabrics(plan: FabricsPlan, folder: Path, book: Book, say: Say) -> None:
     """Rows for each number of ranks, engine and size."""
     for num_ranks in plan.ranks:
@@ -54,7 +61,7 @@ def measure_fabrics(plan: FabricsPlan, folder: Path, book: Book, say: Say) -> No
 def _measure_ranks(num_ranks: int, plan: FabricsPlan, folder: Path, say: Say) -> list[Row]:
     seconds: dict[tuple[str, float], list[float]] = {}
     errors: dict[str, str] = {}
-    names = available_engines()
+    names = list(plan.engines)
     with ExitStack() as stack:
         crews: dict[str, Crew] = {}
         for name in names:

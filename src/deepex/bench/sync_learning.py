@@ -43,7 +43,7 @@ class LearningPlan:
 
     strategies: Sequence[str] = STRATEGIES
     epochs: int = 60
-    limit_seconds: float = 150.0
+    limit_seconds: float = 90.0
     seeds: int = 1
 
 

@@ -18,8 +18,8 @@ COUNT, HAS_LEFT = 0, 1
 
 SPINS = 100  # looks without a pause, some 30 µs; beyond that a peer is late for a reason
 YIELDING_SECONDS = 1e-3  # looks with others between them, 3 µs each; `sleep` of any length takes 100 µs
-SLEEP_SHARE = 0.05  # of the time waited so far, for the next sleep
-LONGEST_SLEEP_SECONDS = 2e-3  # 1 % of a core
+SLEEP_SHARE = 0.03  # of the time waited so far, for the next sleep: nobody waits 3 % longer than he must
+LONGEST_SLEEP_SECONDS = 0.01  # 0.4 % of a core
 SECONDS_BETWEEN_WATCHES = 0.01
 
 IS_ORDERED = platform.machine() in ("x86_64", "AMD64", "i686")  # its stores, and its loads, are seen in their order
