@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -22,7 +23,7 @@ from deepex.world import World
 
 SIZES = (1, 3, 7, 1000, 4097, 300_001)  # fewer than ranks, computed by all, in shares, in several windows
 TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-TIMEOUT_SECONDS = 2.0
+TIMEOUT_SECONDS = 1.0
 
 
 @cache
@@ -87,7 +88,8 @@ def means_in_slices(fabric: Fabric) -> None:
     assert (taken["calls"], taken["num_bytes"]) == (1 + len(works), 2 * 4 * numel)
     assert taken["busy_seconds"] > 0
     endless = torch.tensor([torch.inf, torch.inf, 3e38]) * (1 if fabric.world.is_first else torch.tensor([1, -1, 1]))
-    fabric.mean_(endless).wait()  # and no warning, which would be an error here
+    with warnings.catch_warnings(action="error"):
+        fabric.mean_(endless).wait()
     assert str(endless.tolist()) == "[inf, nan, inf]"
     weights = torch.nn.Parameter(noise(fabric.world.rank, 6).view(2, 3))
     fabric.mean_(weights).wait()
@@ -321,7 +323,7 @@ def test_peers_that_are_stopped_and_killed_are_named() -> None:
                 assert float(seconds) > TIMEOUT_SECONDS
             else:
                 assert f"process {ranks[2].pid} has ended" in text
-                assert float(seconds) < TIMEOUT_SECONDS
+                assert float(seconds) < 2
         assert ranks[0].wait(timeout=20) == 0
     finally:
         for rank in ranks:

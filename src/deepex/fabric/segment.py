@@ -38,11 +38,14 @@ class Memory(mmap.mmap):
         """All of it as numbers; the mapping lives as long as any view of them."""
         return torch.frombuffer(self, dtype=torch.float32)
 
-    def advise(self, *advices: int) -> None:
-        """Tell the kernel what would be good, where it knows that."""
-        for advice in advices:
-            with suppress(OSError):
-                self.madvise(advice)
+    def enlarge_pages(self) -> None:
+        with suppress(OSError):  # a kernel without large pages for files
+            self.madvise(mmap.MADV_HUGEPAGE)
+
+    def populate(self) -> None:
+        """Bring all pages in place, here rather than when a step first touches them."""
+        with suppress(OSError):  # an older kernel
+            self.madvise(MADV_POPULATE_WRITE)
 
 
 class Segment(Memory):
@@ -113,7 +116,8 @@ class Commons:
         if numel == 0:
             return torch.zeros(0)
         memory = Block.new(4 * numel)
-        memory.advise(mmap.MADV_HUGEPAGE, MADV_POPULATE_WRITE)
+        memory.enlarge_pages()
+        memory.populate()
         block = memory.tensor()
         memory.enlist(self._own, block.data_ptr())
         return block
@@ -131,7 +135,7 @@ class Commons:
         if found is None:
             self._forget(rank)
             memory = open_peer(self._processes[rank], whole)
-            memory.advise(mmap.MADV_HUGEPAGE)  # and no pages: a rank needs those of its share alone
+            memory.enlarge_pages()  # but not populate them: a rank needs those of its share alone
             found = mapped[whole] = memory.array()
         return found[place.start : place.start + num_bytes]
 

@@ -78,7 +78,8 @@ class SharedFabric:
 
     def _check_hosts(self) -> None:
         """All ranks must be on one host, by its name and since the same start of it, and compute on its processors."""
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        file = Path("/proc/sys/kernel/random/boot_id")
+        boot = file.read_text() if file.exists() else ""  # some containers have none
         told = [json.loads(text) for text in self._exchange("host", json.dumps([self.world.host, boot]))]
         self._near.hosts.update({rank: host for rank, (host, _) in zip(self.ranks, told, strict=True)})
         num_hosts = len({tuple(each) for each in told})
@@ -114,6 +115,7 @@ class SharedFabric:
             memory = open_peer(first, place) if segment is None else segment
         except (OSError, LookupError) as error:
             raise self._unreachable("sharing a block", error) from error
+        memory.enlarge_pages()
         self.gather(None)  # from here on the first rank may drop its own
         return memory.tensor()[:numel]
 

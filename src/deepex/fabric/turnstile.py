@@ -16,7 +16,7 @@ from time import monotonic, perf_counter, sleep
 LINE = 16  # words of 8 bytes between counters: two cache lines, because processors fetch them in pairs
 COUNT, HAS_LEFT = 0, 1
 
-SPINS = 100  # looks without a pause, some 30 µs; beyond that a peer is late for a reason
+SPINS = 100  # looks without a pause, some 70 µs; beyond that a peer is late for a reason
 YIELDING_SECONDS = 1e-3  # looks with others between them, 3 µs each; `sleep` of any length takes 100 µs
 SLEEP_SHARE = 0.03  # of the time waited so far, for the next sleep: nobody waits 3 % longer than he must
 LONGEST_SLEEP_SECONDS = 0.01  # 0.4 % of a core
@@ -159,12 +159,14 @@ class Errand:
     def advance(self) -> None:
         """Take the next step; an error ends the errand."""
         self._began = self._began or perf_counter()
-        self.is_done = True
-        for _ in self._steps:
-            self.is_done = False
-            break
-        if self.is_done:
+        is_last = True
+        try:
+            for _ in self._steps:
+                is_last = False
+                break
+        finally:
             self.busy_seconds = perf_counter() - self._began
+            self.is_done = is_last
 
     def finish(self) -> None:
         """Take all of its steps, and any others that come before."""

@@ -124,8 +124,10 @@ def larger_batch(account: Account) -> Advice | None:
     parts, batch = account.parts, account.circumstances.batch
     if account.evidence.steps_per_epoch < 4:
         return None
-    grows = 2 * (parts.kernels + parts.cores + parts.input + parts.steady) + math.sqrt(2) * parts.turns
-    gain = 2 * parts.wall / max(grows + parts.framework + parts.messages, 1e-12)
+    own, larger = parts.kernels + parts.framework, 2 * parts.kernels + parts.framework
+    queue = parts.cores * larger / own if own else parts.cores  # who computes longer queues longer
+    waits = 2 * (parts.input + parts.steady) + math.sqrt(2) * parts.turns + parts.messages
+    gain = 2 * parts.wall / max(larger + queue + waits, 1e-12)
     fixed = "starting operators" if account.num_ranks == 1 else "starting operators and sending messages"
     return Advice(
         change=f"data.batch={2 * batch}",

@@ -278,6 +278,8 @@ def _explain_computation(found: Account) -> str:
     text = f"{while_running} reaches {say_part(peak)} of the {rate:,.0f} GFLOP/s of one large matrix product"
     if peak >= LOW_PEAK:
         return f"{text}."
+    if any(rank.core_wait_seconds is None for rank in found.steady_ranks):
+        return f"{text}: it moves data, has little to multiply, or shares its cores, which was not timed."
     return f"{text}: most of it moves data or has little to multiply, which larger layers or batches would change."
 
 

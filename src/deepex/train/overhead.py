@@ -62,7 +62,8 @@ def measure_dispatch(train: Callable[[Batch], object], batch: Batch, *, operator
 def measure_operator_seconds(device: torch.device) -> float:
     """What one operator costs that has next to nothing to compute, with its module, its gradient and all.
 
-    The mean over a chain of dense layers of 8 units and activations, forward and backward; about 50 ms.
+    The mean over a chain of dense layers of 8 units and activations, forward and backward, at the best of a few times:
+    on busy cores threads wait for each other a hundred times longer, and that is not the framework. About 50 ms.
     """
     layers = (layer for _ in range(PAIRS) for layer in (nn.Linear(WIDTH, WIDTH), nn.GELU()))
     with torch.random.fork_rng(devices=[]):  # the run's own noise stays what it would be
@@ -74,7 +75,7 @@ def measure_operator_seconds(device: torch.device) -> float:
 
     with OperatorCount() as operators:
         train()
-    return median(_time(train, samples) for _ in range(TIMES)) / int(operators.total)
+    return min(_time(train, samples) for _ in range(TIMES)) / int(operators.total)
 
 
 def _extrapolate(train: Callable[[Batch], object], batch: Batch) -> float | None:
@@ -90,7 +91,7 @@ def _extrapolate(train: Callable[[Batch], object], batch: Batch) -> float | None
     # By turns, so that what else the machine does slows both.
     times = [(_time(lambda: train(few), first), _time(lambda: train(batch), first)) for _ in range(STEP_TIMES)]
     short, long = (median(each) for each in zip(*times, strict=True))
-    return min(short, max(0.0, short - FEW * (long - short) / (size - FEW)))
+    return float(min(short, max(0.0, short - FEW * (long - short) / (size - FEW))))
 
 
 def _time(run: Callable[[], object], on: Tensor) -> float:
