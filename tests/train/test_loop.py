@@ -17,6 +17,7 @@ from deepex.tasks.arrays import ArrayTask
 from deepex.train import checkpoint
 from deepex.train.recipe import Recipe, StopConfig
 
+TRIALS = 16  # steps on the first batch that only measure
 ENDLESS = StopConfig(epochs=4, target=-1.0)  # a squared error never gets there
 
 
@@ -68,7 +69,7 @@ def test_a_run_stopped_by_a_signal_goes_on_bit_for_bit(line: ArrayTask, tmp_path
     whole = start(recipe, tmp_path / "whole", "quiet")
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(Interrupted, match="deepex resume") as stopped:
-        start(replace(recipe, task=interrupted_at(12, line, tmp_path / "marker")), tmp_path / "parts", "quiet")
+        start(replace(recipe, task=interrupted_at(TRIALS + 11, line, tmp_path / "marker")), tmp_path / "parts", "quiet")
     assert stopped.value.exit_code == 75
     assert signal.getsignal(signal.SIGINT) is before
     assert not (tmp_path / "parts" / "summary.json").exists()
@@ -90,7 +91,7 @@ def test_a_run_that_dies_between_checkpoints_repeats_only_what_was_lost(line: Ar
     def dies_once(model: nn.Module, batch: Batch) -> Tensor:
         nonlocal calls
         calls += model.training
-        if calls == 27:  # seven steps an epoch and one to count operations: in the fourth epoch
+        if calls == TRIALS + 26:  # seven steps an epoch: in the fourth
             raise MemoryError
         return line.objective(model, batch)
 
@@ -116,7 +117,7 @@ def test_a_loss_that_is_not_a_number_names_step_rank_and_checkpoint(line: ArrayT
 
 def test_a_damaged_checkpoint_is_named_with_both_hashes(line: ArrayTask, tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
-        start(Recipe(task=interrupted_at(5, line, tmp_path / "marker"), stop=ENDLESS), tmp_path / "run", "quiet")
+        start(Recipe(task=interrupted_at(TRIALS + 4, line, tmp_path / "marker"), stop=ENDLESS), tmp_path / "run", "quiet")
     file = next((tmp_path / "run" / "checkpoints").glob("*/rank00000.pt"))
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1

@@ -27,7 +27,6 @@ class Journal:
         self.folder, self.fabric, self.listener = folder, fabric, listener
         self.writes = fabric.world.is_first
         self._phases = f"phases/{fabric.world.file_stem}.jsonl"
-        self._bound = ""
 
     def begin(self, recipe: Recipe, notes: Mapping[str, Any], yardstick: Yardstick, weights_bytes: int) -> None:
         """Write down the recipe as it is run, and what the run knows of itself before its first step."""
@@ -47,18 +46,13 @@ class Journal:
             self.folder.keep_lines("metrics.jsonl", last_epoch)
 
     def write_epoch(self, position: Position, ranks: list[dict[str, Any]], value: float) -> None:
-        """An epoch's lines, and a word to people when what bounds the run is first known or another than before."""
+        """An epoch's lines, with what bounds the run as far as that epoch shows."""
         self.folder.append_line(self._phases, {"epoch": position.epoch, **ranks[self.fabric.world.rank]})
         if not self.writes:
             return
         row = epoch_row(self.recipe, position, ranks, value)
+        row["diagnosis"] = self._diagnose([[rank] for rank in ranks])
         self.listener.epoch(row)
-        found = self._diagnose([[rank] for rank in ranks])
-        if found is not None:
-            row["bound"] = found["bound"]
-            if found["bound"] != self._bound and not found["thin"]:
-                self._bound = found["bound"]
-                self.listener.say(found["verdict"])
         self.folder.append_line("metrics.jsonl", row)
 
     def finish(self, position: Position, memory: Sequence[int], notes: Mapping[str, Any], sha256: str) -> None:

@@ -10,6 +10,7 @@ from deepex.data.keep import used_bytes
 from deepex.errors import Interrupted, TrainingError
 from deepex.fabric import Fabric
 from deepex.optim import Optimiser
+from deepex.record.cores import CoreWait
 from deepex.record.folder import RunFolder
 from deepex.record.phases import Clock
 from deepex.record.progress import Listener
@@ -59,7 +60,7 @@ class Loop:
         """Train until the target or the last epoch; afterwards the directory holds the whole record."""
         self.prepare()
         self.resume()
-        self.started = perf_counter() - self.position.seconds
+        self.started, self.queue = perf_counter() - self.position.seconds, CoreWait()
         with closing(self.feed), self.stop.listening():
             while self.position.epoch < self.recipe.stop.epochs and self.position.epochs_to_target is None:
                 self.train_epoch()
@@ -98,7 +99,9 @@ class Loop:
         here = self.position
         with self.clock.evaluate:
             value = evaluate(self.task, self.replica.model, self.input.validation, self.fabric)
-        ranks = self.fabric.gather(rank_row(here, self.input.steps, self.clock, self.fabric.meter, self.seconds()))
+        ranks = self.fabric.gather(
+            rank_row(here, self.input.steps, self.clock, self.queue, self.fabric.meter, self.seconds())
+        )
         here.epoch, here.step, here.loss_sums = here.epoch + 1, 0, {}
         here.seconds = max(rank["seconds"] for rank in ranks)
         self.journal.write_epoch(here, ranks, value)

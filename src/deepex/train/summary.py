@@ -6,6 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from deepex.fabric import Fabric, Meter
+from deepex.record.cores import CoreWait
 from deepex.record.folder import RunFolder
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES, Clock
 from deepex.train.checkpoint import Position
@@ -14,7 +15,9 @@ from deepex.train.task import Loss
 from deepex.train.yardstick import Yardstick
 
 
-def rank_row(position: Position, steps: int, clock: Clock, meter: Meter, seconds: float) -> dict[str, Any]:
+def rank_row(
+    position: Position, steps: int, clock: Clock, queue: CoreWait, meter: Meter, seconds: float
+) -> dict[str, Any]:
     """What a rank tells of an epoch in which it had `steps` batches: a line of its phases file."""
     carried = meter.take()
     return {
@@ -22,6 +25,7 @@ def rank_row(position: Position, steps: int, clock: Clock, meter: Meter, seconds
         "losses": {name: total / steps for name, total in position.loss_sums.items()},
         "seconds": seconds,
         **clock.take(),
+        "core_wait_seconds": queue.take(),
         "fabric": carried,
         "sync_hidden_seconds": max(0.0, carried["busy_seconds"] - carried["waited_seconds"]),
     }

@@ -7,7 +7,7 @@ import torch
 
 from deepex.record.flops import count_flops, measure_gemm_peak
 from deepex.sample import Batch
-from deepex.train.overhead import OperatorCount, measure_operator_seconds
+from deepex.train.overhead import OperatorCount, measure_dispatch
 from deepex.train.precision import DTYPES, advise, has_instructions
 from deepex.train.step import Step, unfit
 
@@ -38,21 +38,21 @@ def measure_yardstick(step: Step, batch: Batch) -> Yardstick:
     replica, device = step.replica, step.replica.block.device
     before = replica.block.clone()
     replica.model.train()
-    flops = count_flops(lambda: try_step(step, batch))
     with OperatorCount() as operators:
-        try_step(step, batch)
+        flops = count_flops(lambda: try_step(step, batch))
     replica.check_gradients()
-    replica.block.copy_(before)
-    replica.gradients.zero_()
     peak = measure_gemm_peak(device, DTYPES[step.precision])
     ratio = 1.0 if step.precision == "fp32" else peak / measure_gemm_peak(device)
     warning = advise(step.precision, ratio, instructions=has_instructions(step.precision, device))
     advice = [sentence for sentence in (_share_out(flops, device), warning) if sentence]
+    dispatch = measure_dispatch(lambda some: try_step(step, some), batch, operators=operators.total, flops=flops)
+    replica.block.copy_(before)
+    replica.gradients.zero_()
     return Yardstick(
         flops_per_step=flops,
         gemm_flops_per_second=peak,
         threads=torch.get_num_threads(),
-        dispatch_seconds=operators.total * measure_operator_seconds(device),
+        dispatch_seconds=dispatch,
         advice=advice,
     )
 
