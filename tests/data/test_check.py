@@ -181,7 +181,7 @@ def test_memory_does_not_grow_with_the_bytes_of_the_samples() -> None:
     check(source)
     total = len(source) * source.spec.num_bytes / 2**20
     assert total == 400
-    assert _most_memory_mib() - before < 120
+    assert _most_memory_mib() - before < 300  # a heap that is kept grows by 256 MiB at a time
 
 
 class Ramps:

@@ -117,7 +117,9 @@ def test_a_loss_that_is_not_a_number_names_step_rank_and_checkpoint(line: ArrayT
 
 def test_a_damaged_checkpoint_is_named_with_both_hashes(line: ArrayTask, tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
-        start(Recipe(task=interrupted_at(TRIALS + 4, line, tmp_path / "marker"), stop=ENDLESS), tmp_path / "run", "quiet")
+        start(
+            Recipe(task=interrupted_at(TRIALS + 4, line, tmp_path / "marker"), stop=ENDLESS), tmp_path / "run", "quiet"
+        )
     file = next((tmp_path / "run" / "checkpoints").glob("*/rank00000.pt"))
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1

@@ -1,5 +1,6 @@
 """`deepex doctor`: look at the machine."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +11,7 @@ from deepex.cli.output import check_output, write_output
 from deepex.doctor.examine import examine
 from deepex.doctor.table import print_machine
 from deepex.errors import UsageError
-from deepex.launch.detect import find_world
+from deepex.launch.detect import detect
 
 
 def doctor(
@@ -40,7 +41,7 @@ def doctor(
 
 def _check(out: Path, data: Path, json_file: Path | None) -> None:
     """Refuse what would fail later, before half a minute of measuring."""
-    launched = find_world()
+    launched = detect(os.environ)
     if launched is not None and launched.world.size > 1:
         raise UsageError(
             f"{launched.world.launcher} started {launched.world.size} ranks, and deepex doctor measures one machine "

@@ -37,30 +37,34 @@ def average(buffers: Sequence[Bytes], into: Sequence[Bytes], dtype: torch.dtype)
 
 def _average_native(buffers: Sequence[NDArray[Any]], into: Sequence[NDArray[Any]], length: int) -> None:
     size, first = len(buffers), into[0]
-    is_exact = size & (size - 1) == 0  # then a product has the bits of the quotient, and is faster
-    scale, by = (np.multiply, first.dtype.type(1 / size)) if is_exact else (np.divide, first.dtype.type(size))
+    scale, by = (np.multiply, 1 / size) if _is_power_of_two(size) else (np.divide, size)
     for start in range(0, len(first), length):
         part = slice(start, start + length)
         total = first[part]
         np.add(buffers[0][part], buffers[1][part], out=total)
         for buffer in buffers[2:]:
             np.add(total, buffer[part], out=total)
-        scale(total, by, out=total)
+        scale(total, first.dtype.type(by), out=total)
         for other in into[1:]:
             np.copyto(other[part], total)
 
 
 def _average_narrow(buffers: Sequence[Tensor], into: Sequence[Tensor], length: int) -> None:
-    total = torch.empty(min(length, len(into[0])))
+    size, total = len(buffers), torch.empty(min(length, len(into[0])))
     for start in range(0, len(into[0]), length):
         part = slice(start, start + length)
         total = total[: len(into[0][part])]
         total.copy_(buffers[0][part])
         for buffer in buffers[1:]:
             total.add_(buffer[part])
-        total.div_(len(buffers))
-        for each in into:
-            each[part].copy_(total)
+        rounded = into[0][part].copy_(total.mul_(1 / size) if _is_power_of_two(size) else total.div_(size))
+        for other in into[1:]:
+            other[part].copy_(rounded)
+
+
+def _is_power_of_two(size: int) -> bool:
+    """Then a product has the bits of the quotient, and takes half of its time."""
+    return size & (size - 1) == 0
 
 
 def share(num_bytes: int, rank: int, size: int) -> slice:

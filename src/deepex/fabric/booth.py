@@ -20,7 +20,7 @@ VERBS = ("all-reduce", "broadcast", "gather")
 DTYPES = sorted({kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}, key=str)
 NUMBERS = {dtype: number for number, dtype in enumerate(DTYPES)}
 
-WINDOW_BYTES = 2**20  # of a tensor at a time, where it does not lie in shared memory
+WINDOW_BYTES = 2**21  # of a tensor at a time, where it does not lie in shared memory
 WORDS_BYTES = 4096  # before the windows
 NOTICE = struct.Struct("=7q")
 FILES_PER_PEER = 16  # its process, its booth, its blocks and groups; with 64 ranks the usual 1,024 would be few

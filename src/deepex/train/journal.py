@@ -32,12 +32,12 @@ class Journal:
         """Write down the recipe as it is run, and what the run knows of itself before its first step."""
         self.recipe = recipe
         self.yardsticks = self.fabric.gather(yardstick)
+        self._places = self.fabric.gather({"host": self.fabric.world.host, "threads": yardstick.cores})
         link = measure_link(self.fabric, weights_bytes).to_json() if self.fabric.world.size > 1 else None
         self._circumstances = Circumstances.of(recipe, self.fabric, weights_bytes, link)
         if self.writes:
             as_run = replace(recipe, sync=notes.get("as_run", recipe.sync))
             self.folder.write_text("recipe.toml", to_toml(as_run))
-            self._places = self.folder.read_json("record.json").get("places", [])
 
     def rewind(self, last_epoch: int) -> None:
         """Forget what came after an epoch: a resumed run writes it again."""

@@ -16,7 +16,8 @@ from deepex.sync import Setting, Sync
 from deepex.train.precision import LossScale, Precision, autocast
 from deepex.train.task import Loss, Task
 
-TORCH = str(Path(torch.__file__).parent)
+BETWEEN = (str(Path(torch.__file__).parent), str(Path(__file__).with_name("overhead.py")))
+"""Files that stand between a model and what it did wrong: torch, and what counts its operators."""
 
 
 class Step:
@@ -82,7 +83,7 @@ class Step:
 def unfit(batch: Batch, error: Exception) -> DataError:
     """The error for a batch that a model can't take: what was given, what was said, and where."""
     frames = traceback.extract_tb(error.__traceback__)
-    where = next((frame for frame in reversed(frames) if not frame.filename.startswith(TORCH)), frames[-1])
+    where = next((frame for frame in reversed(frames) if not frame.filename.startswith(BETWEEN)), frames[-1])
     return DataError(
         f"the model can't take this batch ({describe_batch(batch)}): {type(error).__name__} in {where.filename}, line "
         f"{where.lineno}: {error}. Look at shapes, dtypes and class numbers in the data, and at what the model was "

@@ -18,13 +18,14 @@ SMALL_STEP = 8_000_000  # FLOP; below, threads wait for each other longer than t
 class Yardstick:
     """Floating-point operations of a step of one rank, and the best rates of a matrix product, a second.
 
-    `gemm_flops_per_second` is in the precision of the run, by all threads that the rank may use; `threads` is how many
-    it then uses. `dispatch_seconds` is what starting a step's operators takes. `advice` is for people: what was chosen,
+    `gemm_flops_per_second` is in the precision of the run, by all `cores` that the rank may use; `threads` is how many it
+    then uses. `dispatch_seconds` is what starting a step's operators takes. `advice` is for people: what was chosen,
     and where a precision costs time instead of saving it.
     """
 
     flops_per_step: int
     gemm_flops_per_second: float
+    cores: int
     threads: int
     dispatch_seconds: float
     advice: list[str]
@@ -35,7 +36,7 @@ class Yardstick:
 
 def measure_yardstick(step: Step, batch: Batch) -> Yardstick:
     """Count a forward and backward on a real batch, and leave the replica as it was."""
-    replica, device = step.replica, step.replica.block.device
+    replica, device, cores = step.replica, step.replica.block.device, torch.get_num_threads()
     before = replica.block.clone()
     replica.model.train()
     with OperatorCount() as operators:
@@ -51,6 +52,7 @@ def measure_yardstick(step: Step, batch: Batch) -> Yardstick:
     return Yardstick(
         flops_per_step=flops,
         gemm_flops_per_second=peak,
+        cores=cores,
         threads=torch.get_num_threads(),
         dispatch_seconds=dispatch,
         advice=advice,
