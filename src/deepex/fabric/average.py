@@ -38,15 +38,15 @@ def average(buffers: Sequence[Bytes], into: Sequence[Bytes], dtype: torch.dtype)
 def _average_native(buffers: Sequence[NDArray[Any]], into: Sequence[NDArray[Any]], length: int) -> None:
     size, first = len(buffers), into[0]
     scale, by = (np.multiply, 1 / size) if _is_power_of_two(size) else (np.divide, size)
+    factor = first.dtype.type(by)
     for start in range(0, len(first), length):
         part = slice(start, start + length)
         total = first[part]
         np.add(buffers[0][part], buffers[1][part], out=total)
         for buffer in buffers[2:]:
             np.add(total, buffer[part], out=total)
-        scale(total, first.dtype.type(by), out=total)
-        for other in into[1:]:
-            np.copyto(other[part], total)
+        for each in reversed(into):  # the sum itself last; scaling again takes less than memcpy does
+            scale(total, factor, out=each[part])
 
 
 def _average_narrow(buffers: Sequence[Tensor], into: Sequence[Tensor], length: int) -> None:

@@ -143,6 +143,7 @@ class Commons:
         """Unmap what a peer has dropped."""
         mapped = self._mapped[rank]
         for place in list(mapped):
-            file = Path(f"/proc/{self._processes[rank]}/fd/{place.descriptor}")
-            if not file.exists() or file.stat().st_ino != place.inode:
-                mapped.pop(place, None)
+            with suppress(FileNotFoundError):
+                if Path(f"/proc/{self._processes[rank]}/fd/{place.descriptor}").stat().st_ino == place.inode:
+                    continue
+            mapped.pop(place, None)

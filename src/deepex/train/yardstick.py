@@ -18,8 +18,8 @@ SMALL_STEP = 8_000_000  # FLOP; below, threads wait for each other longer than t
 class Yardstick:
     """Floating-point operations of a step of one rank, and the best rates of a matrix product, a second.
 
-    `gemm_flops_per_second` is in the precision of the run, by all `cores` that the rank may use; `threads` is how many it
-    then uses. `dispatch_seconds` is what starting a step's operators takes. `advice` is for people: what was chosen,
+    `gemm_flops_per_second` is in the precision of the run, by all `cores` that the rank may use; `threads` is how many
+    it then uses. `dispatch_seconds` is what starting a step's operators takes. `advice` is for people: what was chosen,
     and where a precision costs time instead of saving it.
     """
 
