@@ -25,13 +25,13 @@ check: $(VENV)/test.done  ## style, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-bench: $(VENV)/bench.done  ## compare steps, input, strategies and ways to train with what people use today (80 minutes)
+bench: $(VENV)/bench.done  ## compare steps, input, strategies and ways to train with what people use today (an hour and a half)
 	$(BIN)/deepex bench step --json benchmarks/step.json --markdown benchmarks/step_$$(date +%F).md
 	$(BIN)/deepex bench input --json benchmarks/input.json --markdown benchmarks/input_$$(date +%F).md
 	$(BIN)/deepex bench sync --json benchmarks/sync.json --markdown benchmarks/sync_$$(date +%F).md
 	$(BIN)/python benchmarks/protein.py
 
-soak: $(VENV)/test.done  ## kill ranks at random moments in every strategy, and see that nothing hangs (an hour and a half)
+soak: $(VENV)/test.done  ## kill ranks at random moments in every strategy, and see that nothing hangs (an hour)
 	$(BIN)/python benchmarks/soak.py
 
 cluster: $(VENV)/test.done  ## train on four hosts that live on this machine, 100 Mbit/s and 1 ms apart (needs root)

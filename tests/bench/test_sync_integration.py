@@ -74,11 +74,15 @@ def test_steps_are_compared_with_ddp_and_a_variant_that_fails_is_noted(tmp_path:
     assert rows["broken"].wall_ms is None
 
 
-def test_runs_are_told_by_their_records(tmp_path: Path) -> None:
-    book = remember([])
-    plan = LearningPlan(strategies=("allreduce",), epochs=1)
-    measure_learning(plan, local_network(2), tmp_path, book, quiet)
-    (row,) = book.of("learning", "local")
+def test_runs_are_told_by_their_records_and_not_repeated(tmp_path: Path) -> None:
+    before = Row(part="learning", network="local", name="local:epoch", ranks=2, seed=0)
+    book = Book(lambda rows: None, [before, replace(before, name="allreduce", error="stopped")])
+    plan = LearningPlan(strategies=("allreduce", "local:epoch"), epochs=1)
+    said: list[str] = []
+    measure_learning(plan, local_network(2), tmp_path, book, said.append)
+    assert said == ["learning, local, seed 0: allreduce", "learning, local, seed 0: local:epoch: done before"]
+    row, other = book.of("learning", "local")
+    assert other == before
     assert row.error is None
     assert (row.ranks, row.epochs, row.target_reached, row.metric) == (2, 1, False, "rmse")
     assert row.curve == [(1, row.seconds, row.value)]

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import TCPStore
 
 from deepex.errors import ConfigError, PeerError, TrainingError
-from deepex.fabric import Fabric, Meeting, SharedFabric, inside_node
+from deepex.fabric import FABRICS, Fabric, FabricName, Meeting, SharedFabric, inside_node
 from deepex.testing.ranks import on_ranks
 from deepex.world import World
 
@@ -273,23 +273,30 @@ def test_it_is_for_one_host() -> None:
     assert [members for _, members in told] == [[0, 1], [0, 1], [2, 3], [2, 3]]
 
 
-def be_somebody_else(fabric: Fabric) -> str:
+def be_somebody_else(fabric: Fabric) -> tuple[str, str]:
+    """What `shared` says, and by what ranks talk where they did not ask for it: all of them, or those of a node."""
     assert fabric.meeting is not None
     if fabric.world.rank == 1:
         os.seteuid(65534)
     try:
         with pytest.raises(ConfigError) as caught:
             SharedFabric(fabric.meeting)
+        other = FABRICS["auto"](fabric.meeting) if isinstance(fabric, SharedFabric) else inside_node(fabric)
     finally:
         os.seteuid(os.getuid())
-    return str(caught.value)
+    tensor = torch.full((3,), float(fabric.world.rank))
+    other.mean_(tensor).wait()
+    assert tensor.tolist() == [1.5] * 3
+    return str(caught.value), other.name
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
-def test_ranks_of_another_user_are_told_so() -> None:
-    for text in on_ranks(4, be_somebody_else):
+@pytest.mark.parametrize("fabric", ["shared", "torch"])
+def test_ranks_that_cannot_see_each_other_are_told_so_or_talk_by_the_network(fabric: FabricName) -> None:
+    for text, chosen in on_ranks(4, be_somebody_else, fabric=fabric):
         assert "rank 1 of 4" in text
         assert "can't open the memory of its peers" in text
+        assert chosen == "torch"
 
 
 def test_peers_that_are_stopped_and_killed_are_named() -> None:

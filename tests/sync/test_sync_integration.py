@@ -1,5 +1,7 @@
 """Every strategy keeps the contract on real ranks."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -8,6 +10,7 @@ from deepex.errors import TrainingError
 from deepex.fabric import Fabric, FabricName
 from deepex.replica import Replica
 from deepex.sync import Setting, parse
+from deepex.sync.auto import Auto
 from deepex.sync.local import Local
 from deepex.testing.ranks import on_ranks
 from deepex.testing.sync import check_sync
@@ -81,6 +84,31 @@ def test_ranks_of_small_batches_equal_one_rank_with_the_whole_batch() -> None:
     whole = gradients(x).gradients
     for mixed in on_ranks(2, rank):
         torch.testing.assert_close(mixed, whole)
+
+
+@pytest.mark.parametrize(("interval", "overlaps"), [(4, True), (3, True), (3, False)])
+def test_auto_looks_again_after_each_epoch(interval: int, overlaps: bool) -> None:
+    """Also where meetings are in the background, and where an epoch ends with one."""
+
+    def rank(fabric: Fabric) -> list[dict[str, Any]]:
+        torch.manual_seed(0)
+        replica = Replica(nn.Linear(50, 50))
+        auto = Auto()
+        auto.prepare(Setting(replica=replica, fabric=fabric, moments={}, steps_per_epoch=9, batch=4))
+        for step in range(27):
+            if step == 9:  # whatever was chosen in the first epoch
+                auto.state()["chosen"].copy_(torch.tensor([interval, overlaps, 1.0]))
+            auto.mix_gradients(step)
+            replica.weights.add_(torch.randn(len(replica.weights)), alpha=0.01 * (1 + fabric.world.rank))
+            auto.mix_weights(step)
+            if step % 9 == 8:
+                auto.drain()
+        return list(auto.notes["choices"])
+
+    first, second = on_ranks(2, rank)
+    assert [choice["when"] for choice in first] == ["step 4", *["the end of an epoch"] * 3]
+    assert first == second
+    assert all(choice["meeting_seconds"] > 0 and choice["noise"] > 0 for choice in first)
 
 
 def test_a_peer_that_leaves_is_an_error_not_silence() -> None:

@@ -195,6 +195,18 @@ def test_starting_operators_is_the_framework_and_spare_cores_are_used() -> None:
     assert changes(judge(tiny, yardsticks=[measured])) == ["data.batch=128"]
 
 
+def test_computing_stays_the_bound_until_another_cause_is_comparable() -> None:
+    """The headline must not change with a percent of noise."""
+    share = {}
+    for dispatch in (0.5, 1.0, 1.5, 2.0, 3.0, 4.0):
+        found = judge(row(compute=10.0), yardsticks=[yardstick(dispatch_seconds=dispatch * MILLISECOND)])
+        share[found.shares["framework"]] = found.bound
+    assert [bound for _, bound in sorted(share.items())] == ["computation"] * 4 + ["framework"] * 2
+    some = judge(row(compute=10.0), yardsticks=[yardstick(dispatch_seconds=1.5 * MILLISECOND)])
+    assert some.verdict.endswith("starting operators takes 15 %.")
+    assert any(text.startswith("Starting a step's operators takes about 1.50 ms") for text in some.evidence)
+
+
 def test_cores_that_others_use_are_told_from_computing() -> None:
     found = judge(row(compute=20.0, core_wait_seconds=10 * MILLISECOND * 400))
     assert found.bound == "computation"
@@ -238,6 +250,18 @@ def test_messages_behind_computing_come_to_light_when_ranks_meet_less_often() ->
     plain, hidden = (judge(*ranks, link=SLOW_LINK, overlaps=False).advice[0] for ranks in (open_ranks, hiding))
     assert plain.change == hidden.change == "--sync local:8"
     assert hidden.gain < plain.gain
+
+
+def test_messages_that_travel_side_by_side_take_no_more_than_the_link_needs() -> None:
+    """Each of four buckets under way counts its own time: 25 ms together, where the link needs 8."""
+    message = carried(calls=4, num_bytes=WEIGHTS_BYTES)
+    ranks = [row(sync=5.0, fabric=message, sync_hidden_seconds=0.020 * 400) for _ in range(2)]
+    found = judge(*ranks, link=SLOW_LINK, overlaps=False)
+    assert any("wait 4.00 ms a step for them; 4.00 ms more are hidden" in sentence for sentence in found.evidence)
+    left = 8 / 8 + 1 / math.sqrt(
+        8
+    )  # of 4 ms for messages, 4 hidden and 1 for ranks late by turns, of which 1 in 8 is left
+    assert found.advice[0].gain == pytest.approx(15.1 / (15.1 - 5 + left), rel=0.001)
 
 
 def test_more_ranks_bring_less_the_more_they_exchange() -> None:

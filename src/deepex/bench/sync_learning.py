@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from statistics import median
 from time import monotonic
@@ -51,14 +52,19 @@ QUICK = LearningPlan(strategies=(BASE, "local:epoch", "auto"), epochs=1)
 
 
 def measure_learning(plan: LearningPlan, network: Network, folder: Path, book: Book, say: Say) -> None:
-    """A row for each run."""
-    for seed in range(plan.seeds):
-        for number, sync in enumerate(plan.strategies):
-            say(f"learning, {network.name}, seed {seed}: {sync}")
-            place = folder / f"{seed}-{number}"
-            place.mkdir(parents=True)
-            book.add(_run(sync, seed, plan, network, place))
-    book.replace("learning", network.name, compare(book.of("learning", network.name)))
+    """A row for each run that the book has not yet."""
+    done = {(row.name, row.seed) for row in book.of("learning", network.name)}
+    for seed, (number, sync) in product(range(plan.seeds), enumerate(plan.strategies)):
+        if (sync, seed) in done:
+            say(f"learning, {network.name}, seed {seed}: {sync}: done before")
+            continue
+        say(f"learning, {network.name}, seed {seed}: {sync}")
+        place = folder / f"{seed}-{number}"
+        place.mkdir(parents=True)
+        book.add(_run(sync, seed, plan, network, place))
+    order = {sync: number for number, sync in enumerate(plan.strategies)}
+    rows = sorted(book.of("learning", network.name), key=lambda row: (row.seed or 0, order.get(row.name, len(order))))
+    book.replace("learning", network.name, compare(rows))
 
 
 def compare(rows: Sequence[Row]) -> list[Row]:

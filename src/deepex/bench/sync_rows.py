@@ -77,6 +77,8 @@ class Row:
 class Book:
     """All rows so far. `keep` is called with them after each change.
 
+    Of earlier rows it takes those of parts that were finished, and the runs of the learning part, whole by themselves.
+
     >>> book = Book(lambda rows: None)
     >>> book.add(Row(part="steps", network="local", name="DDP", ranks=2))
     >>> book.finish("steps", "local")
@@ -85,7 +87,7 @@ class Book:
     """
 
     def __init__(self, keep: Callable[[Sequence[Row]], None], rows: Sequence[Row] = ()) -> None:
-        self.rows = [row for row in rows if row.is_finished]
+        self.rows = [row for row in rows if row.is_finished or (row.part == "learning" and not row.error)]
         self._keep = keep
 
     def add(self, *rows: Row) -> None:

@@ -1,10 +1,10 @@
 """Which fabric ranks talk by: the one that is asked for, or the fastest that is correct where they stand."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Literal
 
-from deepex.errors import PeerError
+from deepex.errors import ConfigError, PeerError
 from deepex.fabric.fabric import Fabric, SoloFabric
 from deepex.fabric.meeting import Meeting
 from deepex.fabric.shared_fabric import SharedFabric
@@ -19,23 +19,38 @@ def _open_mpi(meeting: Meeting) -> Fabric:
     return MpiFabric(meeting)
 
 
-FABRICS: dict[str, Callable[[Meeting], Fabric]] = {"torch": TorchFabric, "mpi": _open_mpi, "shared": SharedFabric}
+def _open_fastest(meeting: Meeting) -> Fabric:
+    """`shared` where all ranks stand on one host and compute on its processors, and `torch` elsewhere.
+
+    Ranks of one host in containers of their own can't see each other's memory; all of them are told so.
+    """
+    hosts = set(meeting.exchange("host", meeting.world.host))
+    if len(hosts) == 1 and meeting.world.device == "cpu":
+        with suppress(ConfigError):
+            return SharedFabric(meeting)
+    return TorchFabric(meeting)
+
+
+FABRICS: dict[str, Callable[[Meeting], Fabric]] = {
+    "auto": _open_fastest,
+    "torch": TorchFabric,
+    "mpi": _open_mpi,
+    "shared": SharedFabric,
+}
 
 
 @contextmanager
 def open_fabric(name: FabricName, meeting: Meeting) -> Iterator[Fabric]:
     """The fabric of that name among the ranks of a meeting, for as long as the block lasts.
 
-    `auto` is `shared` where all ranks stand on one host and compute on its processors, and `torch` elsewhere. A rank
-    that leaves with an error tells the others why.
+    A rank that leaves with an error tells the others why.
     """
     if meeting.world.size == 1:
         yield SoloFabric(meeting.world)
         return
-    chosen = _fastest(meeting) if name == "auto" else name
     reason, is_cause = "it is done", False
     try:
-        fabric = FABRICS[chosen](meeting)
+        fabric = FABRICS[name](meeting)
         try:
             yield fabric
         finally:
@@ -45,8 +60,3 @@ def open_fabric(name: FabricName, meeting: Meeting) -> Iterator[Fabric]:
         raise
     finally:
         meeting.pulse.leave(reason, is_cause=is_cause)
-
-
-def _fastest(meeting: Meeting) -> str:
-    hosts = set(meeting.exchange("host", meeting.world.host))
-    return "shared" if len(hosts) == 1 and meeting.world.device == "cpu" else "torch"

@@ -16,6 +16,7 @@ from deepex.fabric.fabric import Fabric, Work
 from deepex.fabric.meeting import Meeting
 from deepex.fabric.meter import Meter
 from deepex.fabric.mpi_thread import Lane, Steps, Task, check_world, mpi_thread
+from deepex.fabric.pulse import peer_error
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -49,7 +50,7 @@ class MpiFabric:
         self.ranks: Sequence[int] = range(self.world.size)
         if self.world.device != "cpu":
             raise ConfigError(f"fabric 'mpi' works on CPUs, not on {self.world.device}. Use --fabric torch.")
-        self._speaker, self._timeout_seconds = str(self.world), meeting.timeout_seconds
+        self._speaker, self._timeout_seconds = self.world, meeting.timeout_seconds
         self._thread, self._lane = mpi_thread(), Lane()
         self._thread.patience_seconds = meeting.timeout_seconds + SECONDS_TO_NOTICE
         self._wait_for(self._thread.started, "starting MPI")
@@ -114,10 +115,8 @@ class MpiFabric:
             raise self._failure(verb, str(task.error)) from task.error
 
     def _failure(self, verb: str, reason: str) -> PeerError:
-        return PeerError(
-            f"{self._speaker}: {verb} failed: {self.pulse.blame()}. Look for the first error there. "
-            f"(A collective waits {self._timeout_seconds:g} s for a peer; MPI said: {reason})"
-        )
+        detail = f"a collective waits {self._timeout_seconds:g} s for a peer; MPI said: {reason}"
+        return peer_error(self.pulse, self._speaker, verb, detail=detail)
 
 
 class _Pending:

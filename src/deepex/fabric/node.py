@@ -1,5 +1,8 @@
 """The ranks of one node among those of a fabric: by shared memory where their processors compute."""
 
+from contextlib import suppress
+
+from deepex.errors import ConfigError
 from deepex.fabric.fabric import Fabric
 from deepex.fabric.shared_fabric import SharedFabric
 
@@ -8,6 +11,7 @@ def inside_node(fabric: Fabric) -> Fabric:
     """A fabric among the ranks that stand on this rank's host, in their order; all ranks of `fabric` call it."""
     hosts = fabric.gather(fabric.world.host)
     here = [rank for rank, host in enumerate(hosts) if host == fabric.world.host]
-    if isinstance(fabric, SharedFabric) or fabric.world.device != "cpu" or fabric.meeting is None:
-        return fabric.group(here)
-    return SharedFabric(fabric.meeting, [fabric.ranks[rank] for rank in here])
+    if not isinstance(fabric, SharedFabric) and fabric.world.device == "cpu" and fabric.meeting is not None:
+        with suppress(ConfigError):  # in containers of their own they can't see each other's memory
+            return SharedFabric(fabric.meeting, [fabric.ranks[rank] for rank in here])
+    return fabric.group(here)

@@ -5,6 +5,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from deepex.errors import ConfigError
 from deepex.fabric import Fabric, SharedFabric, inside_node
 from deepex.sync.hybrid import add_up
 from deepex.sync.server import Exchange
@@ -58,7 +59,11 @@ class Asynchronous:
         if world.size == 1:
             return
         self._node = inside_node(self.fabric)
-        assert isinstance(self._node, SharedFabric), "ranks of a node share memory"
+        if not isinstance(self._node, SharedFabric):
+            raise ConfigError(
+                "--sync async: ranks of one host share their weights, and these can't: they run on a GPU, as different "
+                "users or in containers of their own. Use --sync hybrid:G, which needs no shared memory."
+            )
         block = self._node.common(len(self.replica.block))
         if self._node.world.is_first:
             block.copy_(self.replica.block)

@@ -1,10 +1,11 @@
 """`auto`: measures what a step, a meeting and the noise of gradients are, and chooses how often replicas meet."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, inf, sqrt
 from statistics import fmean, median
 from time import perf_counter
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,13 +17,12 @@ from deepex.sync.sync import Setting
 from deepex.sync.wire import Plain, Wire
 from deepex.sync.written import Written
 
+V = TypeVar("V")
+
 PROBED_MEETINGS = 4  # in as many first steps replicas meet after each
 WORTHWHILE = 1.1  # a new choice must be so much better than the one at work
-CALM = 64  # see Auto
-LEAST_NOISE, MOST_NOISE = (
-    0.01,
-    1e4,
-)  # what is known of noise from a few meetings: at most so many times the batch of all ranks
+CALM = 20  # see Auto
+LEAST_NOISE, MOST_NOISE = 0.01, 1e4  # in units of the batch of all ranks: what a few meetings can tell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class Auto:
 
     With t the seconds of a step, s those of a meeting, and B the noise scale in units of the batch of all ranks: one
     step with H times the batch would need 1 + H/B times the samples. H local steps follow the path instead of leaping,
-    and lose far less: 1 + H/C with C = 64 (1 + B), where 64 is what runs showed (docs/log.md). So the time to a given
+    and lose far less: 1 + H/C with C = 20 (1 + B), where 20 is what runs showed (docs/log.md). So the time to a given
     quality goes as
 
         local:       (t + s/H) (1 + H/C), least at H = sqrt(s C / t)
@@ -70,9 +70,10 @@ class Auto:
 
     B is found from the replicas themselves: of the changes d_p that ranks made since the last meeting, mean |d_p|^2 is
     signal and noise, and |mean d_p|^2 signal and a P-th of the noise. The first steps meet each time; the choice is
-    looked at again after every epoch, since noise grows as training goes on. What was seen, and why which choice was
-    made, stands in the record. It depends on a clock, so runs don't repeat bit for bit; the choice does, if it is then
-    written as `local:H`.
+    looked at again after every epoch, since noise grows as training goes on: by the meetings of the epoch, or by the
+    one at its end where they were in the background. What was seen, and why which choice was made, stands in the
+    record. It depends on a clock, so runs don't repeat bit for bit; the choice does, if it is then written as
+    `local:H`.
 
     References: McCandlish et al., An empirical model of large-batch training, 2018, for B and 1 + H/B; the choice of H
     was left open in DeepEx.
@@ -89,6 +90,8 @@ class Auto:
         self._step_seconds: list[float] = []
         self._meeting_seconds: list[float] = []
         self._squares: list[tuple[float, float, int]] = []  # of own and of mean changes, after how many steps
+        self._noise: float | None = None  # as last seen
+        self._alone = 0  # steps since the last meeting was, or was begun
 
     @classmethod
     def parse(cls, written: Written, wire: Wire) -> Self:
@@ -117,23 +120,31 @@ class Auto:
             return False
         called = perf_counter()
         self._step_seconds.append(called - self._returned)
-        meets = isinstance(self._at_work, Local) and (step + 1) % self.interval == 0
-        own = self._distance() if meets else 0.0
-        begun = perf_counter()
-        changed = self._at_work.mix_weights(step)
-        if meets:
-            self._meeting_seconds.append(perf_counter() - begun)
-            self._squares.append((own, self._distance(), self.interval))
-            self._anchor.copy_(self.replica.weights)
+        self._alone += 1
+        meets = (step + 1) % self.interval == 0
+        if meets and isinstance(self._at_work, Local):
+            changed = self._watch(lambda: self._at_work.mix_weights(step))
             if not self._chosen[2] and len(self._meeting_seconds) == PROBED_MEETINGS:
                 self._choose(f"step {step + 1}")
+        else:
+            changed = self._at_work.mix_weights(step)
+        if meets:
+            self._alone = 0
         self._returned = perf_counter()
         return changed
 
     def drain(self) -> None:
-        self._at_work.drain()
-        self._anchor.copy_(self.replica.weights)
-        if self.lockstep.world.size > 1 and self._meeting_seconds and self._chosen[2]:
+        if self.lockstep.world.size == 1:
+            return
+        if isinstance(self._at_work, Background):
+            if (mean := self._at_work.settle()) is not None:
+                self._anchor.copy_(mean)
+            self._watch(self._at_work.drain)
+        else:
+            self._at_work.drain()
+            self._anchor.copy_(self.replica.weights)
+        self._alone = 0
+        if self._chosen[2] and self._meeting_seconds and self._step_seconds and (self._squares or self._noise):
             self._choose("the end of an epoch")
         self._returned = inf  # evaluation is no step
 
@@ -143,6 +154,16 @@ class Auto:
     @property
     def interval(self) -> int:
         return int(self._chosen[0])
+
+    def _watch(self, meet: Callable[[], V]) -> V:
+        """Meet, and note how long it took and how far replicas had gone since the last time, each and together."""
+        own, begun = self._distance(), perf_counter()
+        met = meet()
+        self._meeting_seconds.append(perf_counter() - begun)
+        if self._alone:
+            self._squares.append((own, self._distance(), self._alone))
+        self._anchor.copy_(self.replica.weights)
+        return met
 
     def _distance(self) -> float:
         """The square of how far the weights are from those of the last meeting."""
@@ -169,21 +190,16 @@ class Auto:
         self._step_seconds, self._meeting_seconds, self._squares = [], [], []
 
     def _look(self) -> Measured:
-        size = self.lockstep.world.size
         steps = [seconds for seconds in self._step_seconds if 0 < seconds < inf]
         mine = (median(steps), median(self._meeting_seconds), self._squares)
         found = self.lockstep.gather(mine)
-        noises = []
-        for meeting in zip(*(squares for _, _, squares in found), strict=True):
-            own, mean, interval = fmean(square for square, _, _ in meeting), meeting[0][1], meeting[0][2]
-            noises.append((own, mean, interval))
-        own, mean = (sum(each[index] / each[2] for each in noises) for index in (0, 1))
-        signal = (size * mean - own) / (size - 1)
-        noise = (own - signal) / max(signal, 1e-30) / size * fmean(each[2] for each in noises)
+        if self._squares:
+            self._noise = find_noise([squares for _, _, squares in found])
+        assert self._noise is not None, "the first choice has seen meetings"
         return Measured(
             step_seconds=fmean(step for step, _, _ in found),
             meeting_seconds=min(meeting for _, meeting, _ in found),
-            noise=min(max(noise, LEAST_NOISE), MOST_NOISE) if signal > 0 else MOST_NOISE,
+            noise=self._noise,
         )
 
     def _go_on(self) -> None:
@@ -198,11 +214,29 @@ class Auto:
         self._returned = perf_counter()
 
 
+def find_noise(ranks: Sequence[Sequence[tuple[float, float, int]]]) -> float:
+    """B, from what each rank saw at each meeting: the squares of its own and of the mean change, and their steps.
+
+    >>> find_noise([[(3.0, 2.0, 1)], [(5.0, 2.0, 1)]])  # own changes are nothing but noise
+    10000.0
+    >>> find_noise([[(3.0, 3.0, 2)], [(3.0, 3.0, 2)]])  # and here all the same
+    0.01
+    """
+    size = len(ranks)
+    noises = [
+        (fmean(own for own, _, _ in meeting), meeting[0][1], meeting[0][2]) for meeting in zip(*ranks, strict=True)
+    ]
+    own, mean = (sum(each[index] / each[2] for each in noises) for index in (0, 1))
+    signal = (size * mean - own) / (size - 1)
+    noise = (own - signal) / max(signal, 1e-30) / size * fmean(steps for _, _, steps in noises)
+    return min(max(noise, LEAST_NOISE), MOST_NOISE) if signal > 0 else MOST_NOISE
+
+
 def choose(measured: Measured, steps_per_epoch: int, *, can_overlap: bool) -> Choice:
     """The cheapest choice by the model.
 
     >>> str(choose(Measured(step_seconds=0.1, meeting_seconds=0.4, noise=3.0), 100, can_overlap=False))
-    'local:32'
+    'local:18'
     """
     ratio = measured.meeting_seconds / measured.step_seconds
     wanted = min(max(1, round(sqrt(ratio * measured.critical))), steps_per_epoch)
@@ -222,7 +256,7 @@ def predict(interval: int, *, overlaps: bool, measured: Measured) -> Choice:
 
 def explain(used: Choice, best: Choice, measured: Measured) -> str:
     """Why, in a sentence."""
-    kept = "" if str(used) == str(best) else f"; {best} would be better by less than a tenth"
+    kept = f"; {best} would be better by less than a tenth" if best.cost < used.cost else ""
     return (
         f"{used}: a step takes {1e3 * measured.step_seconds:.3g} ms and a meeting {1e3 * measured.meeting_seconds:.3g} "
         f"ms, and gradients have as much noise as signal at {measured.noise:.3g} times the batch{kept}"

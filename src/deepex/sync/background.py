@@ -73,6 +73,10 @@ class Background:
         self._send()
         return changed
 
+    def settle(self) -> Tensor | None:
+        """Wait for what is under way, and return it: replicas then differ from it by their own steps since it left."""
+        return self._mean[: len(self.replica.weights)] if self._arrive() else None
+
     def drain(self) -> None:
         """Wait for what is under way, and meet once more, now without training on."""
         if self.lockstep.world.size == 1 or not self._flags[1]:

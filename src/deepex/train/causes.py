@@ -94,8 +94,15 @@ class Account:
 
     @property
     def hidden_seconds(self) -> float:
-        """What messages take behind computing; the rank that comes last sees them as they are."""
-        return min(rank.hidden_seconds for rank in self.evidence.ranks)
+        """What messages take behind computing; the rank that comes last sees them as they are.
+
+        Messages under way at the same time are counted each: together they take no more than the link needs for them.
+        """
+        hidden, link = min(rank.hidden_seconds for rank in self.evidence.ranks), self.circumstances.link
+        if link is None:
+            return hidden
+        alone = self.calls * link["latency_seconds"] + self.num_bytes / link["bytes_per_second"]
+        return min(hidden, max(0.0, alone - self.parts.messages))
 
     @property
     def share_of_peak(self) -> float | None:

@@ -1,7 +1,7 @@
 """Why a run is not faster: what bounds it, by which numbers, and what would help most. Pure functions on plain values.
 
-The bound is the cause that costs the most time which could be had back; computing is the bound where no other costs
-much.
+The bound is the cause that costs the most time which could be had back; computing is the bound where no other is
+comparable with it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,11 +17,11 @@ from deepex.train.words import say_bytes, say_count, say_part, say_ranks, say_ra
 Bound = Literal["computation", "input", "latency", "bandwidth", "imbalance", "framework"]
 Trouble = Literal["cores", "input", "imbalance", "communication", "framework"]
 
-BINDS = 0.15  # of a step; what costs less does not bound it
+COMPARABLE = 1 / 3  # of the time that computes; what costs less does not bound a step
 NEARLY = 0.8  # of the largest cause: the second is then named too
 THIN_STEPS, THIN_SECONDS = 20, 1.0
 LOW_PEAK = 0.3
-NOTED = 0.05  # of a step; where nothing binds, the largest cause is explained from here on
+NOTED = 0.05  # of a step; where nothing binds, the largest cause is named and explained from here on
 TIMES = 4
 
 
@@ -80,8 +80,9 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     found = account(evidence)
     troubles = sorted(_troubles(found).items(), key=lambda trouble: -trouble[1])
     (worst, share), (second, next_share) = troubles[:2]
-    binding = [worst] if share >= BINDS else []
-    if binding and next_share >= max(BINDS, NEARLY * share):
+    least = COMPARABLE * found.parts.shares()["computation"]
+    binding = [worst] if share >= max(least, NOTED) else []
+    if binding and next_share >= max(least, NEARLY * share):
         binding.append(second)
     bound = _bound(found, binding[0] if binding else None)
     return Diagnosis(
@@ -121,7 +122,10 @@ def _verdict(found: Account, binding: Sequence[Trouble]) -> str:
         share = say_part(found.parts.shares()["computation"])
         peak = found.share_of_peak
         rate = f", at {say_part(peak)} of the rate of one large matrix product" if peak is not None else ""
-        return f"Bound by computation: {share} of a step computes{rate}."
+        troubles = _troubles(found)
+        largest = max(troubles, key=lambda trouble: troubles[trouble])
+        next_to_it = f"; {NAMES[largest]} takes {say_part(troubles[largest])}" if troubles[largest] >= NOTED else ""
+        return f"Bound by computation: {share} of a step computes{rate}{next_to_it}."
     clauses = [_clause(found, trouble) for trouble in binding]
     return f"Bound by {', and nearly as much by '.join(clauses)}."
 
@@ -159,15 +163,8 @@ def _sentences(found: Account, binding: Sequence[Trouble]) -> list[str]:
 
 
 def _whole(found: Account) -> str:
-    shares, ranks = found.parts.shares(), found.evidence.ranks
-    parts = {
-        "computing": shares["computation"],
-        "starting operators": shares["framework"],
-        "waiting for a core": shares["cores"],
-        "waiting for samples": shares["input"],
-        "waiting for messages": shares["latency"] + shares["bandwidth"],
-        "waiting for slower ranks": shares["imbalance"],
-    }
+    ranks, computing = found.evidence.ranks, found.parts.shares()["computation"]
+    parts = {"computing": computing} | {NAMES[trouble]: share for trouble, share in _troubles(found).items()}
     named = ", ".join(f"{name} {say_part(share)}" for name, share in parts.items() if share >= 0.005)
     over = f", mean of {len(ranks)} ranks" if len(ranks) > 1 else ""
     if found.slow_ranks:
@@ -306,6 +303,13 @@ def _explain_thin(evidence: Evidence) -> str:
     return f"The evidence is thin, {few}: train longer before you trust it."
 
 
+NAMES: Mapping[Trouble, str] = {
+    "cores": "waiting for a core",
+    "input": "waiting for samples",
+    "communication": "waiting for messages",
+    "imbalance": "waiting for slower ranks",
+    "framework": "starting operators",
+}
 EXPLAIN = {
     "cores": _explain_cores,
     "input": _explain_input,
