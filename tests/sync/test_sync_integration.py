@@ -1,12 +1,13 @@
 """Every strategy keeps the contract on real ranks."""
 
+import os
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from deepex.errors import TrainingError
+from deepex.errors import ConfigError, TrainingError
 from deepex.fabric import Fabric, FabricName
 from deepex.replica import Replica
 from deepex.sync import Setting, parse
@@ -111,10 +112,43 @@ def test_auto_looks_again_after_each_epoch(interval: int, overlaps: bool) -> Non
     assert all(choice["meeting_seconds"] > 0 and choice["noise"] > 0 for choice in first)
 
 
+def test_auto_takes_epochs_of_one_step() -> None:
+    """Which has no step that an evaluation does not precede, so that none can be timed after the first epoch."""
+
+    def rank(fabric: Fabric) -> int:
+        auto = Auto()
+        replica = Replica(nn.Linear(4, 1))
+        auto.prepare(Setting(replica=replica, fabric=fabric, moments={}, steps_per_epoch=1, batch=4))
+        for step in range(8):
+            auto.mix_gradients(step)
+            auto.mix_weights(step)
+            auto.drain()
+        return len(auto.notes["choices"])
+
+    assert on_ranks(2, rank) == [1, 1]
+
+
+def be_somebody_else(fabric: Fabric) -> str:
+    if fabric.world.rank == 1:
+        os.seteuid(65534)
+    try:
+        setting = Setting(replica=Replica(nn.Linear(4, 1)), fabric=fabric, moments={}, steps_per_epoch=1, batch=4)
+        with pytest.raises(ConfigError) as caught:
+            parse("async").prepare(setting)
+    finally:
+        os.seteuid(os.getuid())
+    return str(caught.value)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+def test_async_is_refused_where_ranks_of_a_host_cannot_share_memory() -> None:
+    assert all("Use --sync hybrid:G, which needs no shared memory" in text for text in on_ranks(2, be_somebody_else))
+
+
 def test_a_peer_that_leaves_is_an_error_not_silence() -> None:
     def rank(fabric: Fabric) -> None:
         if fabric.world.rank == 0:
             fabric.mean_(torch.ones(4)).wait()
 
     with pytest.raises(TrainingError, match=r"rank 0 of 2 .* all-reduce failed"):
-        on_ranks(2, rank, timeout_seconds=5.0)
+        on_ranks(2, rank, timeout_seconds=8.0)  # where names are not answered, meeting alone may take 5

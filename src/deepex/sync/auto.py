@@ -119,7 +119,8 @@ class Auto:
         if self.lockstep.world.size == 1:
             return False
         called = perf_counter()
-        self._step_seconds.append(called - self._returned)
+        if self._returned < inf:
+            self._step_seconds.append(called - self._returned)
         self._alone += 1
         meets = (step + 1) % self.interval == 0
         if meets and isinstance(self._at_work, Local):
@@ -146,7 +147,7 @@ class Auto:
         self._alone = 0
         if self._chosen[2] and self._meeting_seconds and self._step_seconds and (self._squares or self._noise):
             self._choose("the end of an epoch")
-        self._returned = inf  # evaluation is no step
+        self._returned = inf  # evaluation is no part of a step
 
     def state(self) -> dict[str, Tensor]:
         return {"chosen": self._chosen, "anchor": self._anchor}
@@ -190,8 +191,7 @@ class Auto:
         self._step_seconds, self._meeting_seconds, self._squares = [], [], []
 
     def _look(self) -> Measured:
-        steps = [seconds for seconds in self._step_seconds if 0 < seconds < inf]
-        mine = (median(steps), median(self._meeting_seconds), self._squares)
+        mine = (median(self._step_seconds), median(self._meeting_seconds), self._squares)
         found = self.lockstep.gather(mine)
         if self._squares:
             self._noise = find_noise([squares for _, _, squares in found])

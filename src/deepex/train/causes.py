@@ -5,7 +5,7 @@ sync of all ranks is what messages take, and what the others spend on top of it 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from statistics import fmean, median_low
 from typing import Literal
@@ -98,11 +98,11 @@ class Account:
 
         Messages under way at the same time are counted each: together they take no more than the link needs for them.
         """
-        hidden, link = min(rank.hidden_seconds for rank in self.evidence.ranks), self.circumstances.link
-        if link is None:
+        hidden = min(rank.hidden_seconds for rank in self.evidence.ranks)
+        if self.circumstances.link is None:
             return hidden
-        alone = self.calls * link["latency_seconds"] + self.num_bytes / link["bytes_per_second"]
-        return min(hidden, max(0.0, alone - self.parts.messages))
+        idle = sum(on_idle_link(self.circumstances.link, self.calls, self.num_bytes))
+        return min(hidden, max(0.0, idle - self.parts.messages))
 
     @property
     def share_of_peak(self) -> float | None:
@@ -165,6 +165,11 @@ def account(evidence: Evidence) -> Account:
     )
 
 
+def on_idle_link(link: Mapping[str, float], calls: float, num_bytes: float) -> tuple[float, float]:
+    """Seconds that a link takes for messages as such, and for their bytes, when nothing else goes on."""
+    return calls * link["latency_seconds"], num_bytes / link["bytes_per_second"]
+
+
 def find_slow(ranks: Sequence[RankTimes]) -> list[RankTimes]:
     """Ranks whose work takes clearly longer than that of the median."""
     usual = median_low([rank.work_seconds for rank in ranks])
@@ -198,7 +203,7 @@ def _split(evidence: Evidence, waited: float, calls: float, num_bytes: float) ->
         latency, bandwidth = calls * HALF_LENGTH_BYTES, num_bytes
         explained = waited
     else:
-        latency, bandwidth = calls * link["latency_seconds"], num_bytes / link["bytes_per_second"]
+        latency, bandwidth = on_idle_link(link, calls, num_bytes)
         expected = latency + bandwidth
         hidden = min(rank.hidden_seconds for rank in evidence.ranks)
         # The last of a step's messages leaves when there is nothing left to hide behind.

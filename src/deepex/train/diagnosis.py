@@ -10,7 +10,7 @@ from statistics import fmean, median
 from typing import Any, Literal
 
 from deepex.train.advice import Advice, advise, predict_ranks
-from deepex.train.causes import Account, account
+from deepex.train.causes import Account, account, on_idle_link
 from deepex.train.evidence import Evidence
 from deepex.train.words import say_bytes, say_count, say_part, say_ranks, say_ratio, say_time
 
@@ -107,6 +107,13 @@ def _troubles(found: Account) -> dict[Trouble, float]:
     }
 
 
+def _noted(found: Account) -> Trouble | None:
+    """The largest trouble, if it is worth a word."""
+    troubles = _troubles(found)
+    largest = max(troubles, key=lambda trouble: troubles[trouble])
+    return largest if troubles[largest] >= NOTED else None
+
+
 def _bound(found: Account, trouble: Trouble | None) -> Bound:
     if trouble == "communication":
         return "latency" if found.parts.latency > found.parts.bandwidth else "bandwidth"
@@ -122,9 +129,8 @@ def _verdict(found: Account, binding: Sequence[Trouble]) -> str:
         share = say_part(found.parts.shares()["computation"])
         peak = found.share_of_peak
         rate = f", at {say_part(peak)} of the rate of one large matrix product" if peak is not None else ""
-        troubles = _troubles(found)
-        largest = max(troubles, key=lambda trouble: troubles[trouble])
-        next_to_it = f"; {NAMES[largest]} takes {say_part(troubles[largest])}" if troubles[largest] >= NOTED else ""
+        noted = _noted(found)
+        next_to_it = f"; {NAMES[noted]} takes {say_part(_troubles(found)[noted])}" if noted else ""
         return f"Bound by computation: {share} of a step computes{rate}{next_to_it}."
     clauses = [_clause(found, trouble) for trouble in binding]
     return f"Bound by {', and nearly as much by '.join(clauses)}."
@@ -152,9 +158,8 @@ def _clause(found: Account, trouble: Trouble) -> str:
 
 def _sentences(found: Account, binding: Sequence[Trouble]) -> list[str]:
     """The numbers behind a verdict: the step as a whole, what binds it, what else is worth a word, how it scales."""
-    shares = _troubles(found)
-    largest = max(shares, key=lambda trouble: shares[trouble])
-    explained = binding or ([largest] if shares[largest] >= NOTED else [])
+    noted = _noted(found)
+    explained = binding or ([noted] if noted else [])
     sentences = [_whole(found), *(EXPLAIN[trouble](found) for trouble in explained)]
     if binding in ([], ["cores"]):
         sentences.append(_explain_computation(found))
@@ -203,7 +208,7 @@ def _explain_link(found: Account) -> str:
     link, calls, num_bytes = found.circumstances.link, found.calls, found.num_bytes
     if link is None or not calls:
         return ""
-    latency, travel = calls * link["latency_seconds"], num_bytes / link["bytes_per_second"]
+    latency, travel = on_idle_link(link, calls, num_bytes)
     return (
         f" The idle link, measured before the first step, takes {say_time(latency)} for the messages as such and "
         f"{say_time(travel)} for their bytes."
