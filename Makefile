@@ -3,10 +3,10 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
-DEBIAN := chromium chromium-driver iproute2 procps slurm-wlm slurm-wlm-basic-plugins munge
+DEBIAN := chromium chromium-driver dataset-fashion-mnist iproute2 procps slurm-wlm slurm-wlm-basic-plugins munge
 
 .DEFAULT_GOAL := help
-.PHONY: help train test check bench soak cluster clean
+.PHONY: help train test check bench soak science cluster clean
 
 help:  ## what can be done here
 	@echo "deepex: train scientific deep-learning models, and see where the time goes"
@@ -31,6 +31,9 @@ bench: $(VENV)/bench.done  ## compare steps, input, strategies and ways to train
 	$(BIN)/deepex bench sync --json benchmarks/sync.json --markdown benchmarks/sync_$$(date +%F).md
 	$(BIN)/python benchmarks/protein.py
 
+science: $(VENV)/test.done  ## check the simulators against physics, and train every science task to its target (hours; resumable)
+	$(BIN)/python benchmarks/science.py
+
 soak: $(VENV)/test.done  ## kill ranks at random moments in every strategy, and see that nothing hangs (an hour)
 	$(BIN)/python benchmarks/soak.py
 
@@ -49,7 +52,7 @@ $(VENV)/core.done: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/test.done: $(VENV)/core.done $(VENV)/debian.done
-	$(PIP) --editable '.[data,protein,test,check]'
+	$(PIP) --editable '.[data,science,test,check]'
 	@touch $@
 
 $(VENV)/bench.done: $(VENV)/core.done

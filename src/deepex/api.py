@@ -58,7 +58,7 @@ def build_recipe(
     if isinstance(what, Recipe):
         recipe = what
     elif isinstance(what, str | Path):
-        recipe = read_recipe(Path(what)) if str(what).endswith(".toml") else default_recipe(str(what))
+        recipe = read_recipe(Path(what)) if str(what).endswith(".toml") else default_recipe(str(what), size)
     else:
         recipe = Recipe(task=what)
     if isinstance(settings, Mapping):

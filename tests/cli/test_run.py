@@ -74,7 +74,7 @@ def test_the_page_of_a_run_can_be_written_again(deepex: Command, tmp_path: Path)
         (["report", "nothing"], "not a run directory"),
         (["data", "info", "nothing.h5"], "there is no data file"),
         (["data", "make", "protien", "--out", "a.h5"], "Did you mean 'protein'?"),
-        (["data", "make", "protein", "--out", "a.h5", "--structure", "b.pdb"], "there is no structure b.pdb"),
+        (["data", "make", "protein", "--out", "a.h5", "structure=b.pdb"], "there is no structure b.pdb"),
     ],
 )
 def test_wrong_usage_says_the_cure_exits_2_and_leaves_nothing(

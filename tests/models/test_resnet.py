@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from deepex.errors import ConfigError, DataError
-from deepex.models.resnet import Bottleneck, ResNet50
+from deepex.models.resnet import BasicBlock, Bottleneck, ResNet14, ResNet18, ResNet50
 from deepex.record.flops import count_flops
 
 
@@ -48,15 +48,52 @@ def test_the_last_scale_of_every_block_begins_at_zero() -> None:
     assert all(bool((block.norm1.weight == 1).all() and (block.norm2.weight == 1).all()) for block in blocks)
 
 
-def test_a_new_block_is_the_identity() -> None:
-    block, x = Bottleneck(256, 64, 1), torch.randn(2, 256, 5, 5)
+@pytest.mark.parametrize(("kind", "width"), [(Bottleneck, 64), (BasicBlock, 256)])
+def test_a_new_block_is_the_identity(kind: type[Bottleneck] | type[BasicBlock], width: int) -> None:
+    block, x = kind(256, width, 1), torch.randn(2, 256, 5, 5)
     assert torch.equal(block(x), x.relu())
 
 
-@pytest.mark.parametrize(("channels", "stride"), [(64, 1), (256, 2)])
-def test_a_new_block_that_changes_the_shape_is_its_projection(channels: int, stride: int) -> None:
-    block, x = Bottleneck(channels, 64, stride), torch.randn(2, channels, 6, 6)
+@pytest.mark.parametrize("kind", [Bottleneck, BasicBlock])
+@pytest.mark.parametrize(("channels", "stride"), [(32, 1), (64, 2)])
+def test_a_new_block_that_changes_the_shape_is_its_projection(
+    kind: type[Bottleneck] | type[BasicBlock], channels: int, stride: int
+) -> None:
+    block, x = kind(channels, 64, stride), torch.randn(2, channels, 6, 6)
     assert torch.equal(block(x), block.projection(x).relu())
+
+
+def test_it_is_the_network_that_everyone_calls_resnet_18() -> None:
+    with torch.device("meta"):
+        model = ResNet18(shape=(3, 224, 224), classes=1000)
+    assert sum(parameter.numel() for parameter in model.parameters()) == 11_689_512
+    assert count_flops(lambda: model(torch.zeros(1, 3, 224, 224, device="meta"))) == 2 * 1_814_073_344
+
+
+def test_a_small_stem_keeps_the_size_of_the_image() -> None:
+    images = torch.zeros(2, 1, 28, 28, device="meta")
+    with torch.device("meta"):
+        large, small = (ResNet50(shape=(1, 28, 28), classes=10, stem=stem) for stem in ("large", "small"))
+    assert small.stem(images).shape == (2, 64, 28, 28)
+    assert large.stem(images).shape == (2, 64, 7, 7)
+    assert small(images).shape == large(images).shape == (2, 10)
+    less = (7 * 7 - 3 * 3) * 64
+    assert sum(p.numel() for p in large.parameters()) - sum(p.numel() for p in small.parameters()) == less
+
+
+def test_a_small_network_for_small_images_learns() -> None:
+    torch.manual_seed(0)
+    model = ResNet14(shape=(1, 28, 28), classes=2)
+    images, labels = torch.randn(32, 1, 28, 28), torch.arange(32) % 2
+    images[labels == 1, :, :14] += 1
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for _ in range(25):
+        optimiser.zero_grad()
+        loss = nn.functional.cross_entropy(model(images), labels)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        optimiser.step()
+    assert loss.item() < 0.1
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in model.parameters())
 
 
 @pytest.mark.parametrize("shape", [(3, 224, 224), (1, 120, 85), (5, 16, 16)])

@@ -5,9 +5,9 @@ import json
 import numpy as np
 
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
-from deepex.report.figures import MAX_BARS, choose_ranks, phase_bars, point_cloud
+from deepex.report.figures import MAX_BARS, choose_ranks, confusion, phase_bars, point_cloud, prediction
 from deepex.report.material import RankTime
-from deepex.train.task import PointCloud
+from deepex.train.task import Matrix, PointCloud, ScatterPanel
 
 
 def make_rank(rank: int, wall_seconds: float) -> RankTime:
@@ -44,3 +44,17 @@ def test_points_without_a_value_leave_valid_json() -> None:
     _, colourings = point_cloud(cloud)
     assert colourings[0]["title"] == "heat (K): 0.5 to 2"
     assert "NaN" not in json.dumps(colourings)
+
+
+def test_a_confusion_matrix_shows_shares_of_each_true_class_and_tells_counts() -> None:
+    counts = np.asarray([[3, 1], [0, 0]], dtype=np.int64)
+    trace = confusion(Matrix(title="t", caption="c", names=("Al", "Cu"), counts=counts))["data"][0]
+    assert trace["z"] == [[0.75, 0.25], [0.0, 0.0]]  # a class without samples has no shares, and no NaN
+    assert trace["text"][0][1] == "Al taken for Cu: 1 of 4"
+
+
+def test_both_axes_of_a_prediction_are_the_same() -> None:
+    true, predicted = np.asarray([0.0, 1.0], np.float32), np.asarray([-0.5, 2.0], np.float32)
+    figure = prediction(ScatterPanel(name="h", true=true, predicted=predicted))
+    assert figure["layout"]["xaxis"]["range"] == figure["layout"]["yaxis"]["range"]
+    assert figure["layout"]["xaxis"]["range"][0] < -0.5 < 2.0 < figure["layout"]["xaxis"]["range"][1]

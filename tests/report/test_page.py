@@ -20,9 +20,12 @@ from deepex.launch.start import start
 from deepex.record.folder import RunFolder
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
 from deepex.report import write_report
+from deepex.report.material import read_material
+from deepex.report.page import build_page
 from deepex.tasks.arrays import ArrayTask
 from deepex.tasks.protein import Protein, recipe
 from deepex.train.recipe import Recipe, StopConfig
+from deepex.train.task import Illustration, ImageGrid, Matrix, Picture, Scatter, ScatterPanel
 
 RESIDUES = 28
 FLAGS = (
@@ -32,9 +35,8 @@ FLAGS = (
 )
 ALL_DRAWN = """
     const figures = [...document.querySelectorAll(".figure")];
-    return figures.length > 0 && figures.every(
-        figure => figure.querySelector(figure.id.startsWith("points") ? ".gl-container canvas" : ".trace path")
-    );
+    const drawn = figure => figure.id.startsWith("points") ? ".gl-container canvas" : ".trace path, .hm image";
+    return figures.length > 0 && figures.every(figure => figure.querySelector(drawn(figure)));
 """
 
 
@@ -173,6 +175,43 @@ def test_phases_stay_readable_for_64_ranks(copied: RunFolder, opened: Callable[[
     assert count_bars(driver) == dict.fromkeys(STEP_PHASES + BESIDE_PHASES, 64)
     bar = driver.find_element(By.CSS_SELECTOR, "#phases .point path")
     assert bar.rect["height"] > 8
+
+
+def test_every_kind_of_picture_is_drawn(copied: RunFolder, opened: Callable[[RunFolder], Chrome]) -> None:
+    draws = np.random.default_rng(0)
+    truth = draws.random(50, dtype=np.float32)
+    pictures: list[Picture] = [
+        ImageGrid(
+            title="Photographs",
+            caption="c",
+            names=("",),
+            images=draws.integers(0, 256, (2, 1, 6, 9, 3), dtype=np.uint8),
+            labels=["cat:\n90 % cat", "dog <b>:\n60 % cat"],
+            verdicts=[True, False],
+        ),
+        ImageGrid(
+            title="Slabs",
+            caption="c",
+            names=("a", "b", "c"),
+            images=draws.random((1, 3, 8, 8), dtype=np.float32),
+            labels=["x"],
+        ),
+        Matrix(title="Mistakes", caption="c", names=("cat", "dog"), counts=np.array([[3, 1], [0, 4]])),
+        Scatter(
+            title="Predicted",
+            caption="c",
+            panels=[ScatterPanel(name=name, true=truth, predicted=1 - truth, note="n") for name in ("h", "n_s")],
+        ),
+    ]
+    shown = Illustration(findings={}, sentence="It shows.", pictures=pictures)
+    copied.write_text(copied.page.name, build_page(replace(read_material(copied), illustration=shown)))
+    driver = opened(copied)
+    sizes = driver.execute_script("return [...document.images].map(image => [image.naturalWidth, image.naturalHeight])")
+    assert sizes == [[9, 6]] * 2 + [[8, 8]] * 3
+    verdicts = {kind: driver.find_element(By.CSS_SELECTOR, f".sample.{kind}").text for kind in ("good", "wrong")}
+    assert verdicts == {"good": "cat:\n90 % cat", "wrong": "dog <b>:\n60 % cat"}
+    assert len(driver.find_elements(By.CSS_SELECTOR, "[id^=scatter] .points path")) == 100
+    assert [entry for entry in driver.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 
 def test_another_colouring_changes_the_latent_space(finished: RunFolder, opened: Callable[[RunFolder], Chrome]) -> None:

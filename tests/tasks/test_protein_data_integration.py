@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from deepex.data.job import silent
 from deepex.data.packed import PackedSource
 from deepex.errors import DataError
 from deepex.science import protein
 from deepex.science.protein import Trajectory
-from deepex.tasks.protein_data import Order, make
+from deepex.tasks.protein_data import ProteinData
 
 
 def test_a_trajectory_goes_on_bit_for_bit_after_a_stop(tmp_path: Path) -> None:
@@ -47,7 +48,7 @@ def test_built_chains_have_the_shape_they_are_named_for(tmp_path: Path) -> None:
 
 
 def test_the_command_can_be_killed_and_makes_the_file_in_the_end(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "deepex", "data", "make", "protein", "--frames", "2", "--out", "small.h5"]
+    command = [sys.executable, "-m", "deepex", "data", "make", "protein", "frames=2", "--out", "small.h5"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, start_new_session=True) as killed:
         _wait_for_part(tmp_path / "small.h5.parts", killed)
         os.killpg(killed.pid, signal.SIGKILL)
@@ -58,8 +59,6 @@ def test_the_command_can_be_killed_and_makes_the_file_in_the_end(tmp_path: Path)
     assert len(source) == 2 * len(protein.plan(folded=False, frames=2, seed=0))
     assert source.content_sha256 in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["small.h5"]
-    with pytest.raises(DataError, match="exists already"):
-        Order(out=tmp_path / "small.h5")
 
 
 def test_parts_of_other_settings_are_not_mixed_in(tmp_path: Path) -> None:
@@ -67,7 +66,7 @@ def test_parts_of_other_settings_are_not_mixed_in(tmp_path: Path) -> None:
     parts.mkdir()
     (parts / "plan.json").write_text("{}")
     with pytest.raises(DataError, match="other settings"):
-        make(Order(out=tmp_path / "a.h5"), lambda done, total: None)
+        ProteinData().make(tmp_path / "a.h5", 1, silent)
 
 
 def test_a_file_that_is_no_structure_is_named(tmp_path: Path) -> None:
@@ -80,7 +79,7 @@ def test_a_structure_of_another_protein_is_refused_before_anything_is_simulated(
     atom = "ATOM      1  CA  GLY A   1       0.000   0.000   0.000  1.00  0.00           C\nEND\n"
     (tmp_path / "other.pdb").write_text(atom)
     with pytest.raises(DataError, match="has 1 residues, BBA has 28"):
-        make(Order(out=tmp_path / "a.h5", structure=tmp_path / "other.pdb"), lambda done, total: None)
+        ProteinData(structure=str(tmp_path / "other.pdb")).make(tmp_path / "a.h5", 1, silent)
     assert [path.name for path in tmp_path.iterdir()] == ["other.pdb"]
 
 

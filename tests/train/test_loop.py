@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from deepex.errors import Interrupted, RunFolderError, TrainingError
 from deepex.launch.start import resume, start
+from deepex.optim import ScheduleConfig
 from deepex.sample import Batch
 from deepex.tasks.arrays import ArrayTask
 from deepex.train import checkpoint
@@ -40,6 +41,17 @@ def test_a_run_reaches_its_target_and_leaves_a_whole_record(line_recipe: Recipe,
     assert place["heap_kept"]
     assert record["versions"]["torch"].startswith("2.")
     assert {"commit", "clean"} <= set(record["code"])
+
+
+def test_the_rate_follows_its_schedule(line_recipe: Recipe, tmp_path: Path) -> None:
+    schedule = ScheduleConfig(name="steps", warmup_epochs=1.0, milestones=(2.0, 3.0), factors=(0.5, 0.1))
+    folder = start(replace(line_recipe, schedule=schedule, stop=ENDLESS), tmp_path / "run", "quiet")
+    rows, rate = folder.read_lines("metrics.jsonl"), line_recipe.optimiser.learning_rate
+    assert 0.5 * rate < rows[0]["learning_rate"] < rate
+    assert [row["learning_rate"] for row in rows[1:]] == pytest.approx([rate, 0.5 * rate, 0.05 * rate])
+    plain = start(replace(line_recipe, stop=ENDLESS), tmp_path / "plain", "quiet")
+    hashes = {each.read_json("summary.json")["weights_sha256"] for each in (folder, plain)}
+    assert len(hashes) == 2
 
 
 def test_the_same_recipe_gives_the_same_bits(line_recipe: Recipe, tmp_path: Path) -> None:

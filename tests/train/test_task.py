@@ -9,6 +9,11 @@ def test_tallies_add_up_in_any_order() -> None:
     assert math.isclose(Tally.merge(parts).value, math.sqrt(0.1))
 
 
+def test_what_stands_beside_a_metric_adds_up_too() -> None:
+    parts = [Tally(total=1.0, count=2, beside={"top5": 0.5}), Tally(total=2.0, count=4, beside={"top5": 1.0})]
+    assert Tally.merge(parts).values_beside == {"top5": 0.25}
+
+
 def test_targets_have_a_direction() -> None:
     assert Target(metric="error", threshold=0.1).reached(0.05)
     assert not Target(metric="accuracy", threshold=0.9, direction="max").reached(0.05)

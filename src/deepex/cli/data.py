@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from deepex.cli.data_progress import Meter
 from deepex.cli.data_tables import (
     console_for,
     findings_row,
@@ -22,6 +19,7 @@ from deepex.cli.data_tables import (
     told_size,
 )
 from deepex.cli.output import check_output, write_output
+from deepex.config import override
 from deepex.data.check import check as check_source
 from deepex.data.findings import counted
 from deepex.data.origin import describe_origin, find_files, is_packed
@@ -33,13 +31,14 @@ from deepex.data.sheet import draw_sheet
 from deepex.data.source import Source
 from deepex.data.sources import READERS, guess_reader, open_source
 from deepex.data.stage import clean_stage
-from deepex.errors import DataError, Interrupted, UsageError, unknown
+from deepex.errors import DataError, Interrupted, UsageError
 from deepex.fabric import Fabric, together
 from deepex.launch.detect import Launched, find_world
 from deepex.launch.rank import join
+from deepex.record.pass_meter import Meter
+from deepex.tasks.make import MAKERS, data_settings, make_data, write_pictures
 from deepex.tasks.protein import packaged_file
 
-MAKERS = ("protein",)
 DAY_SECONDS = 24 * 3600.0  # a rank may write its share for so long before it meets the others
 
 ReaderOption = Annotated[
@@ -55,33 +54,45 @@ JsonOption = Annotated[
 app = typer.Typer(help="Make, pack or check a data set, or look into one.", no_args_is_help=True)
 
 
-@app.command("make", epilog="Example:  deepex data make protein --frames 50 --out bba.h5")
+@app.command("make", epilog="Example:  deepex data make protein frames=50 --out bba.h5")
 def make(
-    what: Annotated[str, typer.Argument(metavar="TASK", help="Whose data to simulate: protein.")],
-    out: Annotated[Path, typer.Option(help="The file to write.")],
-    structure: Annotated[
-        Path | None, typer.Option(help="A PDB file with the folded structure to start from too.")
+    what: Annotated[str, typer.Argument(metavar="TASK", help=f"Whose data to simulate: {', '.join(MAKERS)}.")],
+    options: Annotated[
+        list[str] | None, typer.Argument(metavar="key=value", help="Settings of the simulation, as in seed=1.")
     ] = None,
-    frames: Annotated[int, typer.Option(help="Frames of each trajectory.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Seed of velocities and noise.")] = 0,
-    jobs: Annotated[int | None, typer.Option(help="Trajectories at a time. [default: one a core]")] = None,
+    size: Annotated[str, typer.Option(help="The size to begin from: small, medium or paper.")] = "small",
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write. [default: where deepex run looks for it, in data/]")
+    ] = None,
+    ranks: Annotated[int | None, typer.Option(help="Ranks that simulate. [default: one a core]")] = None,
+    skip_bad: Annotated[int, typer.Option(metavar="N", help="How many damaged images may be left out.")] = 0,
+    png: Annotated[bool, typer.Option("--png", help="Write images as PNG files, train/CLASS and val/CLASS.")] = False,
 ) -> None:
-    """Simulate a data set. Stop it when you like: the same command goes on where it stood."""
-    if what not in MAKERS:
-        raise UsageError(unknown("data set", what, MAKERS))
-    try:
-        from deepex.tasks.protein_data import Order
-        from deepex.tasks.protein_data import make as make_protein
-    except ImportError as error:
-        raise UsageError(
-            f"{error.name} is missing. Install the simulator with: pip install 'deepex[protein]'"
-        ) from error
-    order = Order(out=out, structure=structure, frames=frames, seed=seed, jobs=jobs or len(os.sched_getaffinity(0)))
-    columns = (TextColumn("simulating"), BarColumn(), TextColumn("{task.completed}/{task.total} frames"))
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console()) as progress:
-        bar = progress.add_task("simulating", total=None)
-        content = make_protein(order, lambda done, total: progress.update(bar, completed=done, total=total))
-    print(f"{out}: content sha256 {content}")
+    """Simulate a task's data set, or pack it from files of your own.
+
+    Stop it when you like: the same command goes on where it stood.
+
+    Started by srun, mpirun or torchrun, all ranks of all nodes simulate together.
+    """
+    settings = override(data_settings(what, size), options or [])
+    out = Path("data") / f"{what}_{size}{'' if png else '.h5'}" if out is None else out
+    launched = find_world()
+    launched = None if launched is None or launched.world.size == 1 else launched
+    if out.exists() and not png:
+        raise DataError(f"{out} exists already. Choose another --out, or delete it.")
+    num_ranks = _count_ranks(ranks, launched)
+    with join(launched, DAY_SECONDS) as fabric, Meter("making", speaks=fabric.world.is_first) as meter:
+        try:
+            if png:
+                write_pictures(settings, out, ranks=num_ranks, tell=meter.tell, fabric=fabric)
+                outcome = f"pictures in {out / 'train'} and {out / 'val'}"
+            else:
+                made = make_data(settings, out, ranks=num_ranks, skip_bad=skip_bad, tell=meter.tell, fabric=fabric)
+                outcome = f"{out}: {made.num_samples:,} samples, content sha256 {made.content_sha256}"
+        except KeyboardInterrupt:
+            raise Interrupted("stopped; what is done is kept. Go on with the same command.") from None
+    if fabric.world.is_first:
+        print(outcome)
 
 
 @app.command("pack", epilog="Example:  deepex data pack photos photos.h5 channels=3 height=224 width=224")
@@ -164,7 +175,7 @@ def info(
     reader: ReaderOption = None,
 ) -> None:
     """Print what is inside a data set, without reading all of it. Of a large packed one the header is verified."""
-    path = packaged_file() if what in MAKERS else Path(what)
+    path = packaged_file() if what == "protein" else Path(what)
     source = _open(path, reader, options or [])
     print_inside(console_for(False), str(path), source, find_files(path).num_bytes)
 

@@ -1,5 +1,7 @@
 """`deepex tasks`: what can be run."""
 
+import typing
+
 from rich.console import Console
 from rich.table import Table
 
@@ -7,9 +9,11 @@ from deepex.tasks import TASKS
 
 
 def tasks() -> None:
-    """List the tasks, their targets and what they are."""
-    table = Table("task", "target", "what it is", box=None, padding=(0, 2, 0, 0))
+    """List the tasks, their sizes, their targets and what they are."""
+    table = Table("task", "sizes", "target", "what it is", box=None, padding=(0, 2, 0, 0))
     for name, make in TASKS.items():
-        target = make().target
-        table.add_row(name, f"{target.metric} {target}", (make.__doc__ or "").splitlines()[0])
+        task = make().task
+        sizes = typing.get_args(typing.get_type_hints(type(task))["size"])
+        what = (make.__doc__ or "").splitlines()[0]
+        table.add_row(name, ", ".join(sizes), f"{task.target.metric} {task.target}", what)
     Console(highlight=False).print(table)

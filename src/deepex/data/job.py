@@ -35,12 +35,16 @@ Tell = Callable[[int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class PackConfig:
-    """How to pack: by how many ranks, into how many shards (0: one file), and what may be wrong with samples."""
+    """How to pack: by how many ranks, into how many shards (0: one file), and what may be wrong with samples.
+
+    `group` neighbouring samples are read at once by one rank, as where one simulation gives several.
+    """
 
     ranks: int = 1
     shards: int = 0
     skip_bad: int = 0
     keep_nan: bool = False
+    group: int = 1
 
     def __post_init__(self) -> None:
         if self.ranks < 1 or self.shards < 0 or self.skip_bad < 0:
@@ -78,6 +82,7 @@ class Job:
         width = max(map(len, self.names))
         total = (source.spec.num_bytes + width) * len(source)
         size = max(1, min(max(total // MOST_BLOCKS, LEAST_BLOCK), MOST_BLOCK) * len(source) // total)
+        size = -(-size // config.group) * config.group
         self.num_blocks = -(-len(source) // size)
         shards = min(max(1, config.shards), self.num_blocks)
         self.edges = (*(size * (self.num_blocks * shard // shards) for shard in range(shards)), len(source))

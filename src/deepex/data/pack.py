@@ -23,7 +23,7 @@ from deepex.data.source import Source
 from deepex.errors import TrainingError
 from deepex.fabric import Fabric, from_first, together
 
-__all__ = ["PackConfig", "Packed", "Tell", "pack"]
+__all__ = ["PackConfig", "Packed", "Tell", "follow_starter", "pack"]
 
 
 def pack(
@@ -87,9 +87,14 @@ def _pool(job: Job) -> Iterator[ProcessPoolExecutor]:
 
 
 def _prepare(writing: Writing) -> None:
-    """Make this process one that writes blocks, on one core, and that ends when the one that started it does."""
+    """Make this process one that writes blocks."""
     global _writing  # a pool's processes have no other place for what they share
     _writing = writing
+    follow_starter()
+
+
+def follow_starter() -> None:
+    """Work on one core, leave Ctrl-C to the process that started this one, and end when that one ends."""
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one that started it
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG

@@ -34,5 +34,9 @@ def read_recipe(path: Path) -> Recipe:
     if not isinstance(task, dict) or "name" not in task:
         raise ConfigError(f'{path} does not name its task. Begin with a table [task] that has name = "protein".')
     own_task = path.parent / TASK_FILE
-    base = Recipe(task=cloudpickle.loads(own_task.read_bytes())) if own_task.exists() else default_recipe(task["name"])
+    base = (
+        Recipe(task=cloudpickle.loads(own_task.read_bytes()))
+        if own_task.exists()
+        else default_recipe(task["name"], task.get("size"))
+    )
     return merge(base, tree)

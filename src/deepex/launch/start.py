@@ -8,6 +8,7 @@ from typing import Any
 from deepex.config import to_tree
 from deepex.errors import RunFolderError, UsageError
 from deepex.fabric import Fabric, from_first
+from deepex.launch.data import make_missing_data
 from deepex.launch.detect import Launched, find_world
 from deepex.launch.local import start_local_ranks
 from deepex.launch.rank import run_rank
@@ -38,6 +39,7 @@ def start(recipe: Recipe, out: Path | None, verbosity: Verbosity) -> RunFolder:
             f"--ranks {recipe.world.ranks} --fabric mpi: MPI's own launcher starts its ranks. "
             f"Write: mpirun -n {recipe.world.ranks} deepex run … --fabric mpi"
         )
+    make_missing_data(recipe.task, launched, verbosity)
     data = check_data(recipe)
     path = out or RUNS / new_run_name(recipe.task.name, recipe.sync, recipe.world.ranks)
     if launched is None and recipe.world.ranks > 1:

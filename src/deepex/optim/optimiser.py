@@ -60,8 +60,8 @@ class Rule(Protocol):
 
     state: dict[str, Tensor]
 
-    def update(self, weights: Tensor, gradients: Tensor, weight_decay: float) -> None:
-        """Change the weights in place."""
+    def update(self, weights: Tensor, gradients: Tensor, rate: float, weight_decay: float) -> None:
+        """Change the weights in place, at a learning rate."""
 
 
 class Optimiser:
@@ -73,6 +73,7 @@ class Optimiser:
 
     def __init__(self, config: OptimiserConfig, replica: Replica) -> None:
         self.config, self.replica = config, replica
+        self.rate = config.learning_rate  # whoever has a schedule sets it anew before a step
         self.rule = _RULES[config.name](config, replica.weights)
         self._decay = config.weight_decay
         self._decayed: tuple[list[Tensor], list[Tensor]] = ([], [])
@@ -82,12 +83,12 @@ class Optimiser:
             self._decayed = ([replica.weights[s:e] for s, e in spans], [replica.gradients[s:e] for s, e in spans])
 
     def step(self) -> None:
-        """Update the weights by the gradients as they stand."""
+        """Update the weights by the gradients as they stand, at the rate that holds now."""
         if self.config.clip_norm is not None:
             self._clip(self.config.clip_norm)
         if self._decayed[0]:
             self._decay_matrices()
-        self.rule.update(self.replica.weights, self.replica.gradients, self._decay)
+        self.rule.update(self.replica.weights, self.replica.gradients, self.rate, self._decay)
 
     def state_dict(self) -> dict[str, Tensor]:
         return self.rule.state
@@ -105,7 +106,7 @@ class Optimiser:
         weights, gradients = self._decayed
         decay = self.config.weight_decay
         if self.config.name == "adamw":
-            torch._foreach_mul_(weights, 1 - self.config.learning_rate * decay)
+            torch._foreach_mul_(weights, 1 - self.rate * decay)
         else:
             torch._foreach_add_(gradients, weights, alpha=decay)
 
@@ -117,7 +118,7 @@ class SGD:
         self.config = config
         self.state = {"momentum": torch.zeros_like(weights)} if config.momentum else {}
 
-    def update(self, weights: Tensor, gradients: Tensor, weight_decay: float) -> None:
+    def update(self, weights: Tensor, gradients: Tensor, rate: float, weight_decay: float) -> None:
         config = self.config
         torch._fused_sgd_(
             [weights],
@@ -125,7 +126,7 @@ class SGD:
             list(self.state.values()),
             weight_decay=weight_decay,
             momentum=config.momentum,
-            lr=config.learning_rate,
+            lr=rate,
             dampening=0.0,
             nesterov=config.nesterov,
             maximize=False,
@@ -145,7 +146,7 @@ class Adam:
         steps = torch.zeros((), device=weights.device)
         self.state = {"mean": torch.zeros_like(weights), "square": torch.zeros_like(weights), "steps": steps}
 
-    def update(self, weights: Tensor, gradients: Tensor, weight_decay: float) -> None:
+    def update(self, weights: Tensor, gradients: Tensor, rate: float, weight_decay: float) -> None:
         config, state = self.config, self.state
         state["steps"].add_(1)
         self.kernel(
@@ -155,7 +156,7 @@ class Adam:
             [state["square"]],
             [],
             [state["steps"]],
-            lr=config.learning_rate,
+            lr=rate,
             beta1=config.betas[0],
             beta2=config.betas[1],
             weight_decay=weight_decay,
@@ -174,17 +175,17 @@ class RMSprop:
         if config.momentum:
             self.state["momentum"] = torch.zeros_like(weights)
 
-    def update(self, weights: Tensor, gradients: Tensor, weight_decay: float) -> None:
+    def update(self, weights: Tensor, gradients: Tensor, rate: float, weight_decay: float) -> None:
         config, state = self.config, self.state
         if weight_decay:
             gradients.add_(weights, alpha=weight_decay)
         square = state["square"].mul_(config.alpha).addcmul_(gradients, gradients, value=1 - config.alpha)
         root = square.sqrt().add_(config.epsilon)
         if not config.momentum:
-            weights.addcdiv_(gradients, root, value=-config.learning_rate)
+            weights.addcdiv_(gradients, root, value=-rate)
             return
         momentum = state["momentum"].mul_(config.momentum).addcdiv_(gradients, root)
-        weights.add_(momentum, alpha=-config.learning_rate)
+        weights.add_(momentum, alpha=-rate)
 
 
 _RULES: dict[Name, type[SGD] | type[Adam] | type[RMSprop]] = {

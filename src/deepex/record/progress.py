@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 Verbosity = Literal["bar", "lines", "quiet"]
+SECONDS_BETWEEN_LINES = 60.0
 
 
 class Listener(Protocol):
@@ -61,16 +62,24 @@ class News:
 
 
 class Lines(Silent):
-    """A plain line an epoch, for logs."""
+    """A plain line an epoch, for logs, and one a minute within a long one."""
 
     def __init__(self, epochs: int, target: str) -> None:
         self.epochs, self.target, self.news = epochs, target, News()
+        self._last_told = 0.0
 
     def say(self, text: str) -> None:
         print(text, flush=True)
 
+    def step(self, epoch: int, step: int, steps: int, seconds: float) -> None:
+        if seconds - self._last_told > SECONDS_BETWEEN_LINES and step < steps:
+            self._last_told = seconds
+            left = say_time_left(epoch * steps + step, self.epochs * steps, seconds)
+            self.say(f"epoch {epoch + 1}/{self.epochs}  step {step:,} of {steps:,}  {left}")
+
     def epoch(self, row: Mapping[str, Any]) -> None:
         print(describe_epoch(row, self.epochs, self.target), flush=True)
+        self._last_told = row["seconds"]
         if news := self.news.hear(row):
             self.say(news)
 
@@ -96,7 +105,7 @@ class Bar(Silent):
             return
         self._last_drawn = seconds
         done, total = epoch * steps + step + 1, self.epochs * steps
-        left = f"at most {_minutes(seconds / done * (total - done))} left"
+        left = say_time_left(done, total, seconds)
         text = f"epoch {epoch + 1}/{self.epochs}{self._figures}"
         self.progress.update(self.bar, completed=done, total=total, description=text, left=left)
 
@@ -133,6 +142,27 @@ def describe_diagnosis(found: Mapping[str, Any]) -> str:
         return str(found["verdict"])
     best = found["advice"][0]
     return f"{found['verdict']} What would help most: {best['change']} (about {best['gain']:.2f} × the samples/s)."
+
+
+def say_seconds(seconds: float) -> str:
+    """A duration in words.
+
+    >>> say_seconds(3.84), say_seconds(200), say_seconds(7260)
+    ('3.8 s', '3 min 20 s', '2 h 1 min')
+    """
+    if seconds < 120:
+        return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds:.2g} s"
+    minutes = round(seconds) // 60
+    return f"{minutes} min {round(seconds) % 60} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def say_time_left(done: int, total: int, seconds: float) -> str:
+    """What is left of steps, if all of them are needed.
+
+    >>> say_time_left(10, 40, 30.0)
+    'at most 1:30 left'
+    """
+    return f"at most {_minutes(seconds / done * (total - done))} left"
 
 
 def _minutes(seconds: float) -> str:

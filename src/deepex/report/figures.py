@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
 from deepex.report.material import Material, RankTime, Row
 from deepex.report.sentences import say_share
-from deepex.train.task import PointCloud
+from deepex.train.task import Matrix, PointCloud, ScatterPanel
 
 Figure = dict[str, Any]
 
@@ -40,7 +40,7 @@ MAX_BARS = 96
 # What a row of metrics.jsonl holds besides the loss and its parts.
 NOT_LOSSES = {
     "epoch", "seconds", "metric", "value", "learning_rate", "batch", "steps", "samples", "samples_per_second",
-    "step_wall_seconds", "phase_seconds", "sync_hidden_seconds", "bound", "diagnosis",
+    "step_wall_seconds", "phase_seconds", "sync_hidden_seconds", "bound", "diagnosis", "beside",
 }  # fmt: skip
 
 
@@ -160,6 +160,66 @@ def point_cloud(cloud: PointCloud) -> tuple[Figure, list[dict[str, Any]]]:
     layout |= {"scene": {**axes, "aspectmode": "cube", "dragmode": "orbit", "camera": camera}, "height": 560}
     layout |= {"margin": {"l": 0, "r": 0, "t": 0, "b": 60}}
     return {"data": [trace], "layout": layout}, colourings
+
+
+def confusion(matrix: Matrix) -> Figure:
+    """How often one class was taken for another, as shares of each true class."""
+    counts = matrix.counts.astype(np.int64)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    names = list(matrix.names)
+    hover = [
+        [f"{true} taken for {taken}: {count:,} of {row.sum():,}" for taken, count in zip(names, row, strict=True)]
+        for true, row in zip(names, counts, strict=True)
+    ]
+    trace: Figure = {
+        "type": "heatmap",
+        "x": names,
+        "y": names,
+        "z": np.round(shares, 4).tolist(),
+        "zmin": 0,
+        "zmax": 1,
+        "xgap": 1,
+        "ygap": 1,
+        "colorscale": [[0, "#f5f7f9"], [0.02, "#dbe7f5"], [0.5, "#4a8fd0"], [1, "#102a5c"]],
+        "colorbar": {"thickness": 12, "outlinewidth": 0, "title": {"text": "share", "side": "top"}},
+        "text": hover,
+        "hovertemplate": "%{text}<extra></extra>",
+    }
+    every = {"tickvals": names, "showgrid": False, "automargin": True}
+    layout = _layout(
+        every | {"title": {"text": "taken for"}, "tickangle": -60},
+        every | {"title": {"text": "true class"}, "autorange": "reversed"},
+    )
+    layout |= {"height": 180 + max(17 * len(names), 160), "hovermode": "closest"}
+    return {"data": [trace], "layout": layout}
+
+
+def prediction(panel: ScatterPanel) -> Figure:
+    """What was predicted against what is true, with the line on which both are equal."""
+    true, predicted = (np.asarray(values, dtype=np.float64) for values in (panel.true, panel.predicted))
+    low, high = float(min(true.min(), predicted.min())), float(max(true.max(), predicted.max()))
+    margin = 0.04 * (high - low) or 0.1
+    bounds = [low - margin, high + margin]
+    line = {
+        "type": "scatter",
+        "mode": "lines",
+        "x": bounds,
+        "y": bounds,
+        "line": {"color": GOAL, "width": 1.5, "dash": "dash"},
+        "hoverinfo": "skip",
+    }
+    points = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [float(f"{value:.5g}") for value in true],
+        "y": [float(f"{value:.5g}") for value in predicted],
+        "marker": {"size": 4, "color": ACCENT, "opacity": 0.45},
+        "hovertemplate": "true %{x:.4g}<br>predicted %{y:.4g}<extra></extra>",
+    }
+    axis = {"range": bounds, "nticks": 6}
+    layout = _layout(axis | {"title": {"text": "true"}}, axis | {"title": {"text": "predicted"}})
+    layout |= {"height": 330, "hovermode": "closest"}
+    return {"data": [points, line], "layout": layout}
 
 
 def _colouring(name: str, values: NDArray[np.float32]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ for (const source of document.querySelectorAll('script[type="application/json"][
   for (const button of document.querySelectorAll(`.choices[data-for="${name}"] button`)) {
     button.addEventListener("click", () => recolour(place, button, colourings[button.dataset.index]));
   }
-  const printedWidth = place.closest(".curves") ? paperWidth / 2 - 10 : paperWidth;
+  const printedWidth = place.closest(".curves, .panels") ? paperWidth / 2 - 10 : paperWidth;
   window.addEventListener("beforeprint", () => Plotly.relayout(place, { width: printedWidth }));
   window.addEventListener("afterprint", () => Plotly.relayout(place, { width: null, autosize: true }));
 }

@@ -16,12 +16,22 @@ from plotly.offline import get_plotlyjs
 
 from deepex.record.folder import RunFolder
 from deepex.report.diagnosis import show_diagnosis
-from deepex.report.figures import MAX_BARS, Figure, loss_colours, loss_curve, metric_curve, phase_bars, point_cloud
+from deepex.report.figures import (
+    MAX_BARS,
+    Figure,
+    confusion,
+    loss_colours,
+    loss_curve,
+    metric_curve,
+    phase_bars,
+    point_cloud,
+    prediction,
+)
 from deepex.report.material import Material, read_material
 from deepex.report.pictures import image_grid
 from deepex.report.sentences import find_sentences, say_count
 from deepex.report.tables import key_figures, phase_table, record_tables
-from deepex.train.task import ImagePairs, PointCloud
+from deepex.train.task import ImageGrid, Matrix, Picture, PointCloud, Scatter
 
 
 def write_report(folder: RunFolder) -> Path:
@@ -115,9 +125,31 @@ def _pictures(material: Material) -> list[str]:
     return [_picture(number, picture) for number, picture in enumerate(material.illustration.pictures)]
 
 
-def _picture(number: int, picture: ImagePairs | PointCloud) -> str:
-    if isinstance(picture, ImagePairs):
-        return _section(picture.title, picture.caption, image_grid(picture))
+def _picture(number: int, picture: Picture) -> str:
+    match picture:
+        case ImageGrid():
+            content = image_grid(picture)
+        case Matrix():
+            content = _figure(f"matrix-{number}", confusion(picture))
+        case Scatter():
+            content = _panels(number, picture)
+        case PointCloud():
+            content = _points(number, picture)
+    return _section(picture.title, picture.caption, content)
+
+
+def _panels(number: int, scatter: Scatter) -> str:
+    cells = "".join(
+        f"<div><h3>{escape(panel.name)}</h3>"
+        + (f'<p class="caption">{_unbroken(escape(panel.note))}</p>' if panel.note else "")
+        + _figure(f"scatter-{number}-{place}", prediction(panel))
+        + "</div>"
+        for place, panel in enumerate(scatter.panels)
+    )
+    return f'<div class="panels">{cells}</div>'
+
+
+def _points(number: int, picture: PointCloud) -> str:
     figure, colourings = point_cloud(picture)
     name = f"points-{number}"
     buttons = "".join(
@@ -129,7 +161,7 @@ def _picture(number: int, picture: ImagePairs | PointCloud) -> str:
         f'<div class="choices" data-for="{name}" role="group" aria-label="colour by"><span>colour by</span>'
         f"{buttons}</div>"
     )
-    return _section(picture.title, picture.caption, choices + _figure(name, figure, colourings))
+    return choices + _figure(name, figure, colourings)
 
 
 def _section(title: str, caption: str, content: str) -> str:

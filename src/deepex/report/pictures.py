@@ -4,12 +4,13 @@ It knows how a checkpoint becomes a model again, and nothing of what the picture
 """
 
 import base64
-import struct
-import zlib
+import io
 from html import escape
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from deepex.data import Preparer
 from deepex.data.source import read_all
@@ -18,12 +19,15 @@ from deepex.record.folder import RunFolder
 from deepex.replica import Replica
 from deepex.train import checkpoint
 from deepex.train.recipe import Recipe
-from deepex.train.task import Illustrated, Illustration, ImagePairs
+from deepex.train.task import Illustrated, Illustration, ImageGrid
 from deepex.world import World
 
 MAX_SAMPLES = 4000  # of each split: enough to see a distribution, few enough to turn smoothly
-PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+MAX_BYTES = 1 << 30  # of each split, for samples that are large
+NEW_LINE = "\n"
 LIGHT, DARK = (255, 255, 255), (16, 42, 92)  # the colours of 0 and 1; page.css repeats them in .scale
+
+Pixels: TypeAlias = NDArray[np.float32] | NDArray[np.uint8]
 
 
 def illustrate(folder: RunFolder, recipe: Recipe) -> tuple[Illustration | None, str]:
@@ -42,53 +46,58 @@ def illustrate(folder: RunFolder, recipe: Recipe) -> tuple[Illustration | None, 
         replica.block.copy_(state["block"])
     except (DataError, RunFolderError) as error:
         return None, f"There are no pictures: {error}"
-    train, validation = (
-        read_all(Preparer(source, splits.preparation), limit=MAX_SAMPLES)
-        for source in (splits.train, splits.validation)
-    )
+    prepared = [Preparer(source, splits.preparation) for source in (splits.train, splits.validation)]
+    limit = max(1, min(MAX_SAMPLES, MAX_BYTES // prepared[0].spec.num_bytes))
+    train, validation = (read_all(source, limit=limit) for source in prepared)
     return task.illustrate(replica.model.eval(), train, validation), ""
 
 
-def image_grid(pairs: ImagePairs) -> str:
-    """Pairs of images as a grid that fits any width, with their scale."""
-    height, width = pairs.left.shape[1:]
+def image_grid(grid: ImageGrid) -> str:
+    """Samples as a grid that fits any width; numbers get their scale."""
+    columns = grid.images.shape[1]
     cells = "".join(
-        f'<figure class="pair">{_image(left, pairs.names[0], label)}{_image(right, pairs.names[1], label)}'
-        f"<figcaption>{escape(label)}</figcaption></figure>"
-        for left, right, label in zip(pairs.left, pairs.right, pairs.labels, strict=True)
+        f'<figure class="{_kind(grid, row)}" style="--columns:{columns}">'
+        + "".join(_image(image, name, label) for image, name in zip(images, grid.names, strict=True))
+        + f"<figcaption>{escape(label).replace(NEW_LINE, '<br>')}</figcaption></figure>"
+        for row, (images, label) in enumerate(zip(grid.images, grid.labels, strict=True))
     )
-    scale = f'<p class="scale">{width} × {height} values each, 0 <span class="ramp"></span> 1</p>'
-    return f'<div class="pairs">{cells}</div>{scale}'
-
-
-def _image(values: NDArray[np.float32], name: str, label: str) -> str:
-    data = base64.b64encode(encode_png(values)).decode()
-    height, width = values.shape
+    height, width = grid.images.shape[2:4]
+    scale = "" if grid.images.ndim == 5 else ', 0 <span class="ramp"></span> 1'
+    least = max(150, min(140 * columns, 560))
     return (
-        f'<div><span class="name">{escape(name)}</span><img src="data:image/png;base64,{data}" '
-        f'width="{width}" height="{height}" alt="{escape(name)}: {escape(label)}"></div>'
+        f'<div class="samples" style="--least:{least}px">{cells}</div>'
+        f'<p class="scale">{width} × {height} values each{scale}</p>'
     )
 
 
-def encode_png(values: NDArray[np.float32]) -> bytes:
-    """Values from 0 (light) to 1 (dark) as a PNG with a pixel a value.
+def _kind(grid: ImageGrid, row: int) -> str:
+    if grid.verdicts is None:
+        return "sample"
+    return "sample good" if grid.verdicts[row] else "sample wrong"
+
+
+def _image(values: Pixels, name: str, label: str) -> str:
+    data = base64.b64encode(encode_png(values)).decode()
+    height, width = values.shape[:2]
+    heading = f'<span class="name">{escape(name)}</span>' if name else ""
+    words = escape(f"{name}: {label}" if name else label).replace(NEW_LINE, " ")
+    return (
+        f'<div>{heading}<img src="data:image/png;base64,{data}" width="{width}" height="{height}" alt="{words}"></div>'
+    )
+
+
+def encode_png(values: Pixels) -> bytes:
+    """Numbers from 0 (light) to 1 (dark), or bytes of three colours, as a PNG with a pixel a value.
 
     >>> encode_png(np.zeros((2, 2), dtype=np.float32))[1:4]
     b'PNG'
     """
-    levels = np.round(255 * np.clip(np.nan_to_num(values), 0.0, 1.0)).astype(np.uint8)
-    palette = np.linspace(LIGHT, DARK, 256).round().astype(np.uint8)
-    height, width = levels.shape
-    header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)  # 8 bits a pixel, colours from a palette
-    rows = b"".join(b"\0" + row.tobytes() for row in levels)
-    return (
-        PNG_SIGNATURE
-        + _chunk(b"IHDR", header)
-        + _chunk(b"PLTE", palette.tobytes())
-        + _chunk(b"IDAT", zlib.compress(rows, 9))
-        + _chunk(b"IEND", b"")
-    )
-
-
-def _chunk(kind: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+    if values.ndim == 3:
+        image = Image.fromarray(np.ascontiguousarray(values))
+    else:
+        levels = np.round(255 * np.clip(np.nan_to_num(values), 0.0, 1.0)).astype(np.uint8)
+        image = Image.fromarray(levels).convert("P")
+        image.putpalette(np.linspace(LIGHT, DARK, 256).round().astype(np.uint8).tobytes())
+    file = io.BytesIO()
+    image.save(file, "PNG", optimize=True)
+    return file.getvalue()

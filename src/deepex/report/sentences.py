@@ -1,6 +1,7 @@
 """What was found, in three plain sentences, and how numbers read in words. It knows no HTML."""
 
 from deepex.record.phases import STEP_PHASES
+from deepex.record.progress import say_seconds
 from deepex.report.material import Material
 
 
@@ -56,18 +57,6 @@ def say_value(value: float) -> str:
     ('0.2920', '2143')
     """
     return f"{value:#.4g}".rstrip(".")
-
-
-def say_seconds(seconds: float) -> str:
-    """A duration in words.
-
-    >>> say_seconds(3.84), say_seconds(200), say_seconds(7260)
-    ('3.8 s', '3 min 20 s', '2 h 1 min')
-    """
-    if seconds < 120:
-        return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds:.2g} s"
-    minutes = round(seconds) // 60
-    return f"{minutes} min {round(seconds) % 60} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def say_share(share: float) -> str:

@@ -6,9 +6,10 @@ from itertools import groupby
 from typing import Any
 
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
+from deepex.record.progress import say_seconds
 from deepex.report.figures import PHASE_COLOURS
 from deepex.report.material import Material
-from deepex.report.sentences import say_count, say_seconds, say_share, say_value
+from deepex.report.sentences import say_count, say_share, say_value
 
 MEANINGS = {
     "input": "waiting for samples",

@@ -24,7 +24,7 @@ from deepex.models.cvae import CVAE
 from deepex.optim import OptimiserConfig
 from deepex.sample import Batch
 from deepex.train.recipe import Recipe, StopConfig
-from deepex.train.task import Illustration, ImagePairs, Loss, PointCloud, Tally, Target
+from deepex.train.task import Illustration, ImageGrid, Loss, Picture, PointCloud, Tally, Target
 
 PACKAGED = "bba.h5"
 
@@ -106,16 +106,16 @@ class Protein:
             f"A straight line through the {self.latent} latent variables, fitted on training trajectories, explains "
             f"{100 * explained:.0f} % of the variance of the fraction of native contacts on held-out trajectories."
         )
-        pictures: list[ImagePairs | PointCloud] = [_reconstructions(network, validation)]
+        pictures: list[Picture] = [_reconstructions(network, validation)]
         if self.latent == 3:
             pictures.append(_latent_space(unseen, validation))
         return Illustration(findings={"native_fraction_r2": explained}, sentence=sentence, pictures=pictures)
 
 
-def recipe() -> Recipe:
-    """Train the small autoencoder to its target in about a minute on two cores."""
+def recipe(size: Literal["small", "paper"] = "small") -> Recipe:
+    """The states of a small protein from its contact maps, by an autoencoder in about a minute."""
     return Recipe(
-        task=Protein(),
+        task=Protein(size=size),
         data=DataConfig(batch=128),
         optimiser=OptimiserConfig(name="adam", learning_rate=1e-3),
         stop=StopConfig(epochs=60),
@@ -145,7 +145,7 @@ def _with_one(points: NDArray[np.float32]) -> NDArray[np.float64]:
     return np.column_stack([points, np.ones(len(points))]).astype(np.float64)
 
 
-def _reconstructions(model: CVAE, frames: Batch, count: int = 6) -> ImagePairs:
+def _reconstructions(model: CVAE, frames: Batch, count: int = 6) -> ImageGrid:
     """Frames from the least to the most folded, with what the model makes of them."""
     order = torch.argsort(frames["native_fraction"])
     chosen = order[torch.linspace(0, len(order) - 1, count).long()]
@@ -156,12 +156,11 @@ def _reconstructions(model: CVAE, frames: Batch, count: int = 6) -> ImagePairs:
         f"{100 * float(frames['native_fraction'][i]):.0f} % native, {float(frames['temperature'][i]):.0f} K"
         for i in chosen
     ]
-    return ImagePairs(
+    return ImageGrid(
         title="Contact maps and their reconstructions",
         caption="Held-out frames from unfolded to folded. Dark: these two residues touch (C-alpha atoms within 8 Å).",
         names=("simulated", "reconstructed from 3 numbers" if model.mean.out_features == 3 else "reconstructed"),
-        left=maps.numpy(),
-        right=probability.numpy(),
+        images=torch.stack([maps, probability], dim=1).numpy(),
         labels=labels,
     )
 

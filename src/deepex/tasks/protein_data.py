@@ -3,9 +3,8 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, wait
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from multiprocessing import get_context
 from pathlib import Path
@@ -15,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepex.data import ArraySource
-from deepex.data.pack import pack
+from deepex.data.pack import Packed, Tell, pack
 from deepex.data.packed import PackedSource
-from deepex.errors import DataError
+from deepex.errors import DataError, unknown
 from deepex.sample import Field
 from deepex.science import protein
 from deepex.science.protein import Frames, Trajectory
@@ -35,47 +34,54 @@ WORDS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
-    """What to make: where, from which folded structure (none: only built starts), how much, with how many cores."""
+class ProteinData:
+    """What to make: how many frames of each trajectory, and a PDB file to start from too (none: only built starts)."""
 
-    out: Path
-    structure: Path | None = None
+    structure: str | None = None
     frames: int = 1000
     seed: int = 0
-    jobs: int = 1
 
     def __post_init__(self) -> None:
-        if self.frames < 1 or self.jobs < 1:
-            raise DataError(f"--frames {self.frames} --jobs {self.jobs}. Allowed: whole numbers from 1.")
-        if self.out.exists():
-            raise DataError(f"{self.out} exists already. Choose another --out, or delete it.")
-        if self.structure is not None and not self.structure.is_file():
-            raise DataError(f"there is no structure {self.structure}. Give a .pdb file, or leave --structure out.")
+        if self.frames < 1:
+            raise DataError(f"frames={self.frames}. Allowed: whole numbers from 1.")
+        if self.structure is not None and not Path(self.structure).is_file():
+            raise DataError(f"there is no structure {self.structure}. Give a .pdb file, or leave structure= out.")
 
+    @classmethod
+    def of_size(cls, size: str) -> "ProteinData":
+        """The paper's network learns from the same frames as the small one."""
+        if size not in ("small", "paper"):
+            raise DataError(unknown("size", size, ("small", "paper")))
+        return cls()
 
-def make(order: Order, tell: Callable[[int, int], None]) -> str:
-    """Make the data set and return the hash of its content; `tell(done, total)` is called as frames come in.
+    @property
+    def structure_path(self) -> Path | None:
+        return None if self.structure is None else Path(self.structure)
 
-    Finished parts stay beside the file, in `OUT.parts`, until it is complete: the same order goes on from there.
-    """
-    if order.structure is not None and (found := len(protein.folded_trace(order.structure))) != len(protein.SEQUENCE):
-        raise DataError(
-            f"{order.structure} has {found} residues, BBA has {len(protein.SEQUENCE)}. Give that protein's (PDB 1FME)."
-        )
-    parts = order.out.with_name(order.out.name + ".parts")
-    trajectories = protein.plan(folded=order.structure is not None, frames=order.frames, seed=order.seed)
-    _claim(parts, order, trajectories)
-    _simulate(parts, order, trajectories, tell)
-    reference = _folded_trace(parts, trajectories)
-    measured = [protein.measure(parts / t.name, reference) for t in trajectories]
-    attributes = _provenance(order, trajectories, reference)
-    packed = pack(_frames(trajectories, measured), parts / "packed.h5", attributes=attributes)
-    os.replace(packed.path, order.out)
-    for folder in [*(parts / t.name for t in trajectories), parts]:
-        for file in folder.iterdir():
-            file.unlink()
-        folder.rmdir()
-    return packed.content_sha256
+    def make(self, out: Path, jobs: int, tell: Tell) -> Packed:
+        """Make the data set, `jobs` trajectories at a time; `tell(done, total)` is called as frames come in.
+
+        Finished parts stay beside the file, in `OUT.parts`, until it is complete: the same settings go on from there.
+        """
+        structure = self.structure_path
+        if structure is not None and (found := len(protein.folded_trace(structure))) != len(protein.SEQUENCE):
+            raise DataError(
+                f"{structure} has {found} residues, BBA has {len(protein.SEQUENCE)}. Give that protein's (PDB 1FME)."
+            )
+        parts = out.with_name(out.name + ".parts")
+        trajectories = protein.plan(folded=structure is not None, frames=self.frames, seed=self.seed)
+        _claim(parts, structure, trajectories)
+        _simulate(parts, jobs, structure, trajectories, tell)
+        reference = _folded_trace(parts, trajectories)
+        measured = [protein.measure(parts / t.name, reference) for t in trajectories]
+        attributes = _provenance(structure, trajectories, reference)
+        packed = pack(_frames(trajectories, measured), parts / "packed.h5", attributes=attributes)
+        os.replace(packed.path, out)
+        for folder in [*(parts / t.name for t in trajectories), parts]:
+            for file in folder.iterdir():
+                file.unlink()
+            folder.rmdir()
+        return replace(packed, path=out)
 
 
 def _frames(trajectories: list[Trajectory], measured: list[Frames]) -> ArraySource:
@@ -96,9 +102,9 @@ def _frames(trajectories: list[Trajectory], measured: list[Frames]) -> ArraySour
     return ArraySource(arrays, fields, names)
 
 
-def _claim(parts: Path, order: Order, trajectories: list[Trajectory]) -> None:
+def _claim(parts: Path, structure: Path | None, trajectories: list[Trajectory]) -> None:
     """Make the folder of parts, or check that it belongs to the same order."""
-    plan = json.dumps({"structure": _sha256(order.structure), "plan": [asdict(t) for t in trajectories]}, indent=1)
+    plan = json.dumps({"structure": _sha256(structure), "plan": [asdict(t) for t in trajectories]}, indent=1)
     written = parts / "plan.json"
     try:
         parts.mkdir(parents=True, exist_ok=True)
@@ -113,7 +119,7 @@ def _claim(parts: Path, order: Order, trajectories: list[Trajectory]) -> None:
         )
 
 
-def _simulate(parts: Path, order: Order, trajectories: list[Trajectory], tell: Callable[[int, int], None]) -> None:
+def _simulate(parts: Path, jobs: int, structure: Path | None, trajectories: list[Trajectory], tell: Tell) -> None:
     """Run what is missing, one core a trajectory."""
     total = sum(t.frames for t in trajectories)
 
@@ -121,11 +127,9 @@ def _simulate(parts: Path, order: Order, trajectories: list[Trajectory], tell: C
         done = (len(protein.finished_parts(parts / t.name)) * protein.FRAMES_PER_PART for t in trajectories)
         return min(total, sum(done))
 
-    pool = ProcessPoolExecutor(order.jobs, mp_context=get_context("spawn"))
+    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
     try:
-        running = {
-            pool.submit(protein.simulate, t, parts / t.name, protein.SEQUENCE, order.structure) for t in trajectories
-        }
+        running = {pool.submit(protein.simulate, t, parts / t.name, protein.SEQUENCE, structure) for t in trajectories}
         while running:
             done, running = wait(running, timeout=1.0)
             for future in done:
@@ -143,7 +147,9 @@ def _folded_trace(parts: Path, trajectories: list[Trajectory]) -> NDArray[np.flo
     return np.asarray(PackedSource(packaged_file()).attributes["folded_trace"], dtype=np.float32)
 
 
-def _provenance(order: Order, trajectories: list[Trajectory], reference: NDArray[np.float32]) -> dict[str, Any]:
+def _provenance(
+    structure: Path | None, trajectories: list[Trajectory], reference: NDArray[np.float32]
+) -> dict[str, Any]:
     return {
         "title": "C-alpha contact maps of the designed protein BBA (FSD-EY) from implicit-solvent molecular dynamics",
         "sequence": protein.SEQUENCE,
@@ -151,7 +157,7 @@ def _provenance(order: Order, trajectories: list[Trajectory], reference: NDArray
         "force_field": "ff14SB, OBC2 implicit solvent, 1.6 nm cut-off, hydrogen mass 2 u",
         "timestep_picoseconds": protein.TIMESTEP_PICOSECONDS,
         "trajectories": [asdict(t) for t in trajectories],
-        "structure": {"file": order.structure.name, "sha256": _sha256(order.structure)} if order.structure else None,
+        "structure": {"file": structure.name, "sha256": _sha256(structure)} if structure else None,
         "folded_trace": [[round(float(x), 3) for x in row] for row in reference],
         "versions": {name: metadata.version(name) for name in ("deepex", "openmm", "MDAnalysis", "PeptideBuilder")},
     }

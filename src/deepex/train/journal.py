@@ -17,6 +17,7 @@ from deepex.train.diagnosis import diagnose
 from deepex.train.evidence import Circumstances, Evidence
 from deepex.train.recipe import Recipe
 from deepex.train.summary import epoch_row, summarise
+from deepex.train.task import Tally
 from deepex.train.yardstick import Yardstick
 
 
@@ -45,12 +46,12 @@ class Journal:
         if self.writes:
             self.folder.keep_lines("metrics.jsonl", last_epoch)
 
-    def write_epoch(self, position: Position, ranks: list[dict[str, Any]], value: float) -> None:
+    def write_epoch(self, position: Position, ranks: list[dict[str, Any]], tally: Tally) -> None:
         """An epoch's lines, with what bounds the run as far as that epoch shows."""
         self.folder.append_line(self._phases, {"epoch": position.epoch, **ranks[self.fabric.world.rank]})
         if not self.writes:
             return
-        row = epoch_row(self.recipe, position, ranks, value)
+        row = epoch_row(self.recipe, position, ranks, tally)
         row["diagnosis"] = self._diagnose([[rank] for rank in ranks])
         self.listener.epoch(row)
         self.folder.append_line("metrics.jsonl", row)

@@ -76,6 +76,7 @@ class Loop:
         self.replica.model.train()
         while here.step < self.steps:
             number = here.epoch * self.steps + here.step
+            self.step.optimiser.rate = self.recipe.learning_rate(number / self.steps)
             loss = None
             with self.clock.step:
                 if here.step < self.input.steps:
@@ -98,17 +99,17 @@ class Loop:
         """Evaluate, write the epoch's lines, look at the target, keep a checkpoint."""
         here = self.position
         with self.clock.evaluate:
-            value = evaluate(self.task, self.replica.model, self.input.validation, self.fabric)
+            tally = evaluate(self.task, self.replica.model, self.input.validation, self.fabric)
         ranks = self.fabric.gather(
             rank_row(here, self.input.steps, self.clock, self.queue, self.fabric.meter, self.seconds())
         )
         here.epoch, here.step, here.loss_sums = here.epoch + 1, 0, {}
         here.seconds = max(rank["seconds"] for rank in ranks)
-        self.journal.write_epoch(here, ranks, value)
+        self.journal.write_epoch(here, ranks, tally)
         if here.epoch == 1:
             self.input.tell_kept(self.listener)
         self.stop.pace(mean_step_seconds(ranks))
-        if self.recipe.target.reached(value):
+        if self.recipe.target.reached(tally.value):
             here.epochs_to_target, here.seconds_to_target = here.epoch, here.seconds
         elif here.epoch % self.recipe.checkpoint_epochs == 0:
             self.save()

@@ -1,12 +1,12 @@
 """Recipe: one complete run as a value, from TOML and back."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from deepex import sync as strategies
 from deepex.data import DataConfig
 from deepex.errors import ConfigError
 from deepex.fabric import FabricName
-from deepex.optim import OptimiserConfig
+from deepex.optim import OptimiserConfig, ScheduleConfig
 from deepex.train.layout import LayoutChoice
 from deepex.train.precision import Precision
 from deepex.train.task import Target, Task
@@ -51,6 +51,7 @@ class Recipe:
     task: Task
     data: DataConfig = field(default_factory=DataConfig)
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     stop: StopConfig = field(default_factory=StopConfig)
     world: WorldConfig = field(default_factory=WorldConfig)
     sync: str = "allreduce"
@@ -68,10 +69,19 @@ class Recipe:
                 f"sync '{self.sync}' applies gradients of an earlier step, for which fp16 may have scaled the loss "
                 "otherwise. Use precision bf16 or fp32 with it, or --sync allreduce."
             )
+        if self.schedule.warmup_epochs > self.stop.epochs:
+            raise ConfigError(
+                f"schedule.warmup_epochs = {self.schedule.warmup_epochs:g} with stop.epochs = {self.stop.epochs}. "
+                "Allowed: a warm-up that ends within the run."
+            )
         if self.seed < 0:
             raise ConfigError(f"seed = {self.seed}. Allowed: whole numbers from 0.")
         if self.checkpoint_epochs < 1:
             raise ConfigError(f"checkpoint_epochs = {self.checkpoint_epochs}. Allowed: whole numbers from 1.")
+
+    def learning_rate(self, epoch: float) -> float:
+        """The rate at a moment, in epochs since the start."""
+        return self.optimiser.learning_rate * self.schedule.share(epoch, self.stop.epochs)
 
     @property
     def target(self) -> Target:
@@ -79,4 +89,4 @@ class Recipe:
         own = self.task.target
         if self.stop.target is None:
             return own
-        return Target(metric=own.metric, threshold=self.stop.target, direction=own.direction)
+        return replace(own, threshold=self.stop.target)

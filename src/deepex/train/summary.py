@@ -1,7 +1,8 @@
 """The outcome of epochs and runs as plain values: rows of metrics.jsonl, and summary.json."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -11,7 +12,7 @@ from deepex.record.folder import RunFolder
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES, Clock
 from deepex.train.checkpoint import Position
 from deepex.train.recipe import Recipe
-from deepex.train.task import Loss
+from deepex.train.task import Loss, Tally, Target
 from deepex.train.yardstick import Yardstick
 
 
@@ -31,7 +32,7 @@ def rank_row(
     }
 
 
-def epoch_row(recipe: Recipe, position: Position, ranks: list[dict[str, Any]], value: float) -> dict[str, Any]:
+def epoch_row(recipe: Recipe, position: Position, ranks: list[dict[str, Any]], tally: Tally) -> dict[str, Any]:
     """A line of metrics.jsonl; losses and phases are means over ranks, the wall time that of the slowest."""
     ranks = [rank for rank in ranks if rank["trains"]]
     steps, wall = max(rank["steps"] for rank in ranks), max(rank["step_wall_seconds"] for rank in ranks)
@@ -41,8 +42,9 @@ def epoch_row(recipe: Recipe, position: Position, ranks: list[dict[str, Any]], v
         "seconds": position.seconds,
         **{name: fmean(rank["losses"][name] for rank in ranks) for name in ranks[0]["losses"]},
         "metric": recipe.target.metric,
-        "value": value,
-        "learning_rate": recipe.optimiser.learning_rate,
+        "value": tally.value,
+        "beside": tally.values_beside,
+        "learning_rate": recipe.learning_rate(position.epoch - 1 / max(steps, 1)),  # that of the last step
         "batch": recipe.data.batch * len(ranks),
         "steps": steps,
         "samples": samples,
@@ -92,12 +94,14 @@ def summarise(
         "threads": yardsticks[0].threads,
         "metric": recipe.target.metric,
         "value": rows[-1]["value"],
+        "beside": rows[-1]["beside"],
         "target": recipe.target.threshold,
         "target_reached": position.epochs_to_target is not None,
         "epochs": position.epoch,
         "epochs_to_target": position.epochs_to_target,
         "seconds": position.seconds,
         "seconds_to_target": position.seconds_to_target,
+        "cutoffs": [_first_below(rows, recipe.target, cutoff) for cutoff in recipe.target.cutoffs],
         "samples_per_second": sum(row["samples"] for row in timed)
         / sum(row["samples"] / row["samples_per_second"] for row in timed),
         "phase_seconds": {
@@ -109,6 +113,13 @@ def summarise(
         "share_of_peak": fmean(shares),
         "peak_memory_gib": max(memory) / 2**30,
     }
+
+
+def _first_below(rows: Sequence[Mapping[str, Any]], target: Target, cutoff: float) -> dict[str, Any]:
+    """When a run first passed a cut-off on the way to its target; none if it did not."""
+    row = next((row for row in rows if replace(target, threshold=cutoff).reached(row["value"])), None)
+    epochs, seconds = (row["epoch"], row["seconds"]) if row else (None, None)
+    return {"value": cutoff, "epochs": epochs, "seconds": seconds}
 
 
 def _mean_phases(ranks: list[dict[str, Any]]) -> dict[str, float]:

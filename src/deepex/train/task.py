@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from deepex.sample import Batch
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """The quality at which a task counts as solved.
+    """The quality at which a task counts as solved, and lesser ones on the way there, the cut-offs of its papers.
 
     >>> str(Target(metric="rmse", threshold=0.14)), Target(metric="rmse", threshold=0.14).reached(0.13)
     ('< 0.14', True)
@@ -24,6 +24,7 @@ class Target:
     metric: str
     threshold: float
     direction: Literal["min", "max"] = "min"
+    cutoffs: tuple[float, ...] = ()
 
     def reached(self, value: float) -> bool:
         return value < self.threshold if self.direction == "min" else value > self.threshold
@@ -44,6 +45,8 @@ class Loss:
 class Tally:
     """A metric as sums, so that batches and ranks add up: value = total / count, or its root.
 
+    `beside` are further sums over the same count, for the record, such as those of a second metric.
+
     >>> Tally.merge([Tally(total=3.0, count=2), Tally(total=5.0, count=2)]).value
     2.0
     """
@@ -51,6 +54,7 @@ class Tally:
     total: float
     count: float
     root: bool = False
+    beside: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def merge(cls, tallies: Iterable["Tally"]) -> "Tally":
@@ -60,12 +64,18 @@ class Tally:
             total=math.fsum(tally.total for tally in parts),
             count=math.fsum(tally.count for tally in parts),
             root=parts[0].root,
+            beside={name: math.fsum(tally.beside[name] for tally in parts) for name in parts[0].beside},
         )
 
     @property
     def value(self) -> float:
         mean = self.total / self.count
         return math.sqrt(mean) if self.root else mean
+
+    @property
+    def values_beside(self) -> dict[str, float]:
+        """The further metrics, each by its mean."""
+        return {name: total / self.count for name, total in self.beside.items()}
 
 
 class Task(Protocol):
@@ -91,15 +101,47 @@ class Task(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImagePairs:
-    """Images and what the model made of them, side by side; N x H x W each, values 0 to 1."""
+class ImageGrid:
+    """Samples as images, K of each side by side with a name each, and a label below; verdicts colour the labels.
+
+    Images are N x K x H x W numbers from 0 to 1, or N x K x H x W x 3 bytes of red, green and blue.
+    """
 
     title: str
     caption: str
-    names: tuple[str, str]
-    left: NDArray[np.float32]
-    right: NDArray[np.float32]
+    names: tuple[str, ...]
+    images: NDArray[np.float32] | NDArray[np.uint8]
     labels: list[str]
+    verdicts: list[bool] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matrix:
+    """How often samples of one class (rows) were taken for another (columns)."""
+
+    title: str
+    caption: str
+    names: tuple[str, ...]
+    counts: NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScatterPanel:
+    """What was predicted against what is true (N each), with a note on how well."""
+
+    name: str
+    true: NDArray[np.float32]
+    predicted: NDArray[np.float32]
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scatter:
+    """Predicted against true, a panel a quantity."""
+
+    title: str
+    caption: str
+    panels: list[ScatterPanel]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,13 +155,16 @@ class PointCloud:
     colours: Mapping[str, NDArray[np.float32]]
 
 
+Picture: TypeAlias = ImageGrid | Matrix | PointCloud | Scatter
+
+
 @dataclass(frozen=True, kw_only=True)
 class Illustration:
     """What a trained model shows: figures by name for programs, a sentence about them, pictures for the page."""
 
     findings: Mapping[str, float]
     sentence: str
-    pictures: list[ImagePairs | PointCloud]
+    pictures: list[Picture]
 
 
 @runtime_checkable

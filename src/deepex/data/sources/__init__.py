@@ -37,6 +37,7 @@ READERS = {
     ),
     "ascii": Reader(reads="matrices as text, one or many in a file", suffixes=(".txt", ".dat", ".csv", ".array")),
     "numpy": Reader(reads="NumPy arrays", suffixes=(".npy", ".npz")),
+    "idx": Reader(reads="IDX files of images and their labels, as MNIST's", suffixes=("-ubyte", ".idx")),
     "tfrecord": Reader(
         reads="TFRecord files of examples, as CosmoFlow's", suffixes=(".tfrecord", ".tfrecords"), extra="data"
     ),

@@ -13,12 +13,12 @@ SECONDS_BETWEEN_DRAWINGS = 0.1
 
 
 class Meter:
-    """Told how many samples are done, it tells people: samples and MiB a second, time left.
+    """Told how many samples are done, it tells people: samples a second, MiB if it knows a sample's size, time left.
 
     Rates count from the first that it is told, which may be what an earlier try has done.
     """
 
-    def __init__(self, verb: str, sample_bytes: int, speaks: bool = True) -> None:
+    def __init__(self, verb: str, sample_bytes: int = 0, speaks: bool = True) -> None:
         self.verb, self.sample_bytes, self.speaks = verb, sample_bytes, speaks
         self.first: tuple[float, int] | None = None
         self.last_seconds, self.last_done = time.monotonic(), 0
@@ -62,8 +62,8 @@ class Meter:
         text = f"{done:,}/{total:,} samples"
         if not rate:
             return text
-        left = (total - done) / rate
-        return f"{text}  {rate:,.0f} samples/s  {rate * self.sample_bytes / 2**20:,.0f} MiB/s  {_clock(left)} left"
+        bytes_rate = f"  {rate * self.sample_bytes / 2**20:,.0f} MiB/s" if self.sample_bytes else ""
+        return f"{text}  {rate:,.{0 if rate >= 10 else 1}f} samples/s{bytes_rate}  {_clock((total - done) / rate)} left"
 
 
 def _clock(seconds: float) -> str:

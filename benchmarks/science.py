@@ -1,0 +1,204 @@
+"""The simulators against physics and against the clock, and the science tasks trained to their targets.
+
+Parts: `physics` (diffraction against abTEM, cosmology against linear theory and CAMB), `speed` (samples a CPU-second,
+two ranks against one) and `learning` (the trainings, hours of them). What stands in benchmarks/science.json is not done
+again (delete it to begin anew), and a training that was stopped goes on from its checkpoint in runs/science.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from deepex.data.source import allocate
+from deepex.record.provenance import describe_hardware, describe_versions
+from deepex.science.cosmology import Cosmology
+from deepex.science.cosmology_checks import compare_growth, compare_with_halofit, compare_with_linear, measure
+from deepex.science.crystals import CRYSTALS, build_crystal
+from deepex.science.diffraction import compare_with_abtem, measure_loss
+from deepex.science.particle_mesh import Box, simulate
+from deepex.tasks.atomai_data import AtomaiData
+from deepex.tasks.cosmoflow_data import CosmoflowData
+from deepex.tasks.make import make_data
+
+Row = dict[str, Any]
+RUNS, JSON = Path("runs") / "science", Path("benchmarks") / "science.json"
+TURNS = 3
+TRAININGS = {
+    "fashion, LeNet-5": ("fashion",),
+    "fashion, ResNet-14": ("fashion", "--size", "medium"),
+    "cosmoflow": ("cosmoflow",),
+    "cosmoflow, no symmetries": ("cosmoflow", "task.symmetries=false"),
+    "atomai": ("atomai", "--ranks", "2", "data.batch=16"),
+}
+# Boxes of 512 and 256 Mpc/h: the one holds waves that are still linear, the other resolves those that are not.
+LARGE, FINE = Box(cells=128, cell_mpc=4.0), Box(cells=128, cell_mpc=2.0)
+
+
+def main() -> None:
+    """Do the parts that are asked for, and write rows and tables after each."""
+    parts: dict[str, Callable[[], Iterable[Row]]] = {
+        "diffraction": measure_diffraction,
+        "cosmology": measure_cosmology,
+        "speed": measure_speed,
+        "learning": measure_learning,
+    }
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--part", choices=parts, action="append", help="one of them; again for another")
+    chosen = parser.parse_args().part or list(parts)
+    torch.set_num_threads(1)  # CPU-seconds of one core; trainings are programs of their own
+    kept: dict[str, list[Row]] = json.loads(JSON.read_text()) if JSON.exists() else {}
+    for part in chosen:
+        done = [] if part == "learning" else kept.get(part, [])
+        kept[part] = done or list(parts[part]())
+        print_rows(part, kept[part])
+        JSON.write_text(json.dumps(kept, indent=1) + "\n")
+    write_markdown(kept)
+
+
+def measure_diffraction() -> Iterable[Row]:
+    """Each crystal's pattern beside abTEM's: its multislice on our grid, and all of it on one twice as fine."""
+    microscope = replace(AtomaiData().microscope, box_angstrom=6.0)  # small, since abTEM sends each probe by itself
+    for name in CRYSTALS:
+        crystal = build_crystal(name)
+        yield {
+            "crystal": name,
+            "L1, same potential, 500 Å": compare_with_abtem(crystal, 500.0, microscope),
+            "L1, abTEM's own, 2 x as fine, 100 Å": compare_with_abtem(crystal, 100.0, microscope, refine=2),
+            "lost beyond its angles, 500 Å": measure_loss(crystal, microscope.sampling_angstrom),
+            "lost on a grid of 1/40 Å": measure_loss(crystal, 1 / 40, dtype=torch.complex128),
+            "and by rounding to 32 bits": measure_loss(crystal, 1 / 40),
+        }
+
+
+def measure_cosmology() -> Iterable[Row]:
+    """A middling universe beside linear theory and CAMB's halofit: two boxes, each a pair of opposite phases."""
+    universe = Cosmology(omega_m=0.3, sigma_8=0.865, n_s=0.95, hubble=0.67)
+    large, fine = (measure(universe, box, pairs=2) for box in (LARGE, FINE))
+    for row in compare_with_linear(large):
+        yield {"compared": "power / linear theory", **row}
+    for row in compare_growth(large):
+        yield {"compared": "growth / linear theory", **row}
+    for name, measured in (("512", large), ("256", fine)):
+        for row in compare_with_halofit(measured):
+            yield {"compared": f"power / halofit, box of {name} Mpc/h", **row}
+    counts = simulate(universe, Box(cells=64, cell_mpc=3.0), seed=(0,))
+    yield {"compared": "particles lost of 64³, worst redshift", "z=0": max(64**3 - int(c.sum()) for c in counts)}
+
+
+def measure_speed() -> Iterable[Row]:
+    """CPU-seconds of one core, and the wall time of two ranks beside one; medians of turns."""
+    patterns, cubes = AtomaiData.of_size("paper"), replace(CosmoflowData.of_size("small"), box=64)
+    cases = {
+        "diffraction, the paper's settings": (patterns, 27 * patterns.group),
+        "cosmology, 64³": (cubes, cubes.group),
+    }
+    for name, (settings, count) in cases.items():
+        source = settings.source()
+        batch = allocate(source.spec, count)
+        source.read(range(count), batch)  # potentials and plans are made once
+        turns = []
+        for turn in range(1, TURNS + 1):
+            before = time.process_time()
+            source.read(range(turn * count, (turn + 1) * count), batch)
+            turns.append(time.process_time() - before)
+        simulations = count if settings is patterns else 1
+        yield {
+            "what": name,
+            "a CPU-second": simulations / median(turns),
+            "CPU-seconds": median(turns) / simulations,
+            "spread": (max(turns) - min(turns)) / median(turns),
+        }
+    small = replace(patterns, probes_per_crystal=200), replace(cubes, boxes=36)
+    for name, settings in zip(("diffraction", "cosmology"), small, strict=True):
+        seconds = {ranks: [] for ranks in (1, 2)}
+        for turn in range(TURNS):
+            for ranks, times in seconds.items():
+                with TemporaryDirectory() as folder:
+                    begun = time.monotonic()
+                    make_data(replace(settings, seed=turn), Path(folder) / "x.h5", ranks=ranks)
+                    times.append(time.monotonic() - begun)
+        ratios = [one / two for one, two in zip(seconds[1], seconds[2], strict=True)]
+        yield {
+            "what": f"{name}: two ranks against one, {len(settings.source()):,} samples",
+            "seconds, 1 rank": median(seconds[1]),
+            "seconds, 2 ranks": median(seconds[2]),
+            "times as fast": median(ratios),
+            "spread": max(ratios) - min(ratios),
+        }
+
+
+def measure_learning() -> Iterable[Row]:
+    """Each training to its target, or as far as its recipe goes."""
+    for name, words in TRAININGS.items():
+        folder = RUNS / name.replace(", ", "-").replace(" ", "-").lower()
+        if not (folder / "summary.json").exists():
+            has_checkpoint = any((folder / "checkpoints").glob("epoch*"))
+            command = ("resume", str(folder)) if has_checkpoint else ("run", *words, "--out", str(folder))
+            subprocess.run([sys.executable, "-m", "deepex", *command], check=True)
+        summary = json.loads((folder / "summary.json").read_text())
+        kept = ("metric", "value", "target", "target_reached", "epochs", "seconds", "samples_per_second", "ranks")
+        cutoffs = {f"epochs to {c['value']:g}": c["epochs"] for c in summary["cutoffs"]}
+        yield {"training": name, **{key: summary[key] for key in kept}, **cutoffs, **summary.get("findings", {})}
+
+
+def print_rows(part: str, rows: list[Row]) -> None:
+    """A part as tables, one for each kind of row."""
+    console = Console(width=160, highlight=False)
+    console.print(f"\n{part}", style="bold")
+    for columns, alike in _alike(rows):
+        table = Table(*columns, box=None, padding=(0, 2, 0, 0))
+        for row in alike:
+            table.add_row(*(_text(row[column]) for column in columns))
+        console.print(table)
+
+
+def write_markdown(kept: dict[str, list[Row]]) -> None:
+    """All parts as a file to keep, which names its hardware."""
+    hardware, versions = describe_hardware(), describe_versions(("abtem", "ase", "camb"))
+    lines = [
+        "# Science benchmark",
+        "",
+        f"- date: {datetime.now(UTC).date().isoformat()}",
+        f"- processor: {hardware['processor']}, {hardware['instructions']}, {hardware['cores']} cores",
+        f"- versions: {', '.join(f'{name} {version}' for name, version in versions.items())}",
+        "- command: make science",
+    ]
+    for part, rows in kept.items():
+        lines += ["", f"## {part}"]
+        for columns, alike in _alike(rows):
+            lines += ["", f"| {' | '.join(columns)} |", "| --- " * len(columns) + "|"]
+            lines += [f"| {' | '.join(_text(row[column]) for column in columns)} |" for row in alike]
+    path = JSON.with_name(f"science_{datetime.now(UTC).date().isoformat()}.md")
+    path.write_text("\n".join([*lines, ""]))
+    print(f"tables: {path}")
+
+
+def _alike(rows: list[Row]) -> list[tuple[tuple[str, ...], list[Row]]]:
+    """Rows by their columns, in their order."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row), []).append(row)
+    return list(groups.items())
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return "yes" if value is True else "no" if value is False else "" if value is None else str(value)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""A task's data where there is none yet: made by the cores of this machine before the run begins."""
+
+import os
+
+from deepex.errors import Interrupted, UsageError
+from deepex.launch.detect import Launched
+from deepex.record.pass_meter import Meter
+from deepex.record.progress import Verbosity, say_seconds
+from deepex.tasks.make import SelfMade, make_data
+from deepex.train.task import Task
+
+
+def make_missing_data(task: Task, launched: Launched | None, verbosity: Verbosity) -> None:
+    """Make a task's data set if it can be made and is not there; says what it makes and how long that will take."""
+    if not isinstance(task, SelfMade) or task.path.exists():
+        return
+    if launched is not None and launched.world.size > 1:
+        raise UsageError(
+            f"there is no data set {task.path} yet. Make it first, with as many ranks as you like: "
+            f"{launched.world.launcher} … deepex data make {task.name} --out {task.path}"
+        )
+    making, ranks = task.making, len(os.sched_getaffinity(0))
+    source, speaks = making.source(), verbosity != "quiet"
+    if speaks:
+        work = f"making {len(source):,} samples on {ranks} cores, about {say_seconds(making.core_seconds / ranks)}"
+        print(f"{task.path} is not there: {work}", flush=True)
+    try:
+        with Meter("making", source.spec.num_bytes, speaks=speaks) as meter:
+            made = make_data(making, task.path, ranks=ranks, tell=meter.tell)
+    except KeyboardInterrupt:
+        raise Interrupted("stopped; what is made is kept. Go on with the same command.") from None
+    if speaks:
+        print(f"{task.path}: {made.num_samples:,} samples, content sha256 {made.content_sha256[:16]}", flush=True)

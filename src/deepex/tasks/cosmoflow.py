@@ -1,0 +1,215 @@
+"""CosmoFlow: the parameters of a universe from the distribution of its dark matter at four redshifts.
+
+The network and rules are the benchmark's; the universes are our own simulations, in boxes larger than the cubes cut
+from them. What a cosmologist would do first, a regression on the power spectrum, is the baseline.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from deepex.data import DataConfig, Preparation, Splits, Subset
+from deepex.data.augment import CubeSymmetry
+from deepex.data.convert import Convert
+from deepex.data.packed import PackedSource
+from deepex.errors import ConfigError, DataError
+from deepex.models.cosmoflow import CosmoFlow
+from deepex.optim import OptimiserConfig, ScheduleConfig
+from deepex.sample import Batch
+from deepex.science import power_baseline
+from deepex.science.cosmology import PARAMETERS, RANGES
+from deepex.tasks.cosmoflow_data import CHANNELS, CosmoflowData
+from deepex.train.recipe import Recipe, StopConfig
+from deepex.train.task import Illustration, ImageGrid, Loss, Picture, Scatter, ScatterPanel, Tally, Target
+
+Size = Literal["small", "medium", "paper"]
+AT_ONCE = 16  # cubes a forward, when pictures are made
+SHOWN = 3  # universes whose density is drawn
+WORDS = {"omega_m": "Ω_m", "sigma_8": "σ_8", "n_s": "n_s", "hubble": "h"}
+SMALL_TARGET = 0.34  # the power spectrum's regression has 0.363 on the small set (docs/science/cosmoflow.md)
+BENCHMARK_TARGET = 0.124  # MLPerf HPC's, at 128 cells a side and half a million cubes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cosmoflow:
+    """The task. `file` is a packed data set of cubes; none: data/cosmoflow_SIZE.h5, made if it is not there.
+
+    `symmetries` shows each cube turned and mirrored in one of 48 ways, anew in each epoch.
+    """
+
+    name: Literal["cosmoflow"] = "cosmoflow"
+    size: Size = "small"
+    file: str | None = None
+    symmetries: bool = True
+    dropout: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"task.dropout = {self.dropout}. Allowed: numbers from 0 to below 1.")
+
+    @property
+    def target(self) -> Target:
+        """Mean absolute error over the four parameters, each scaled to [-1, 1] over its range."""
+        return Target(metric="mae", threshold=BENCHMARK_TARGET if self.size == "paper" else SMALL_TARGET)
+
+    @property
+    def making(self) -> CosmoflowData:
+        return CosmoflowData.of_size(self.size)
+
+    @property
+    def path(self) -> Path:
+        return Path("data") / f"cosmoflow_{self.size}.h5" if self.file is None else Path(self.file)
+
+    @cached_property
+    def source(self) -> PackedSource:
+        source = PackedSource(self.path)
+        if missing := {"counts", "target", "power", "box", "validation"} - set(source.spec.fields):
+            raise DataError(
+                f"{source.path} has no {' and no '.join(sorted(missing))}. Make a file with: deepex data make cosmoflow"
+            )
+        return source
+
+    def data(self) -> Splits:
+        """Cubes of training boxes and of held-out boxes, as log(1 + counts)."""
+        is_validation = self.source.column("validation").astype(bool)
+        return Splits(
+            train=Subset(self.source, np.flatnonzero(~is_validation)),
+            validation=Subset(self.source, np.flatnonzero(is_validation)),
+            content_sha256=self.source.content_sha256,
+            preparation=Preparation(
+                convert={"counts": Convert(log1p=True)},
+                augment=[CubeSymmetry(fields=("counts",))] if self.symmetries else [],
+            ),
+            left_out=self.source.left_out,
+        )
+
+    def model(self) -> nn.Module:
+        channels, depth, height, width = self.source.spec.fields["counts"].shape
+        return CosmoFlow(shape=(channels, depth, height, width), outputs=len(PARAMETERS), dropout=self.dropout)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Loss:
+        return Loss(total=functional.mse_loss(model(batch["counts"]), batch["target"]))
+
+    def evaluate(self, model: nn.Module, batch: Batch) -> Tally:
+        """The mean absolute error of all parameters, and of each beside it."""
+        errors = (model(batch["counts"]).float() - batch["target"]).abs().sum(dim=0, dtype=torch.float64)
+        return Tally(
+            total=float(errors.mean()),
+            count=len(batch["target"]),
+            beside={f"mae_{name}": float(error) for name, error in zip(PARAMETERS, errors, strict=True)},
+        )
+
+    def illustrate(self, model: nn.Module, train: Batch, validation: Batch) -> Illustration:
+        """Predicted against true parameters in physical units, beside the baseline, and the density behind them."""
+        truth, predicted = _physical(validation["target"].numpy()), _physical(_predict(model, validation["counts"]))
+        errors = dict(zip(PARAMETERS, np.abs(predicted - truth).mean(axis=0).tolist(), strict=True))
+        baseline = self.baseline_errors()
+        better = [WORDS[name] for name in PARAMETERS if errors[name] < baseline[name]]
+        sentence = (
+            f"The network's mean error is {_listed(errors)}; that of a ridge regression on the power spectra of the "
+            f"same cubes is {_listed(baseline)}. The network is better in {', '.join(better) or 'none of them'}."
+        )
+        pictures: list[Picture] = [_scatter(truth, predicted, errors, baseline), _density(validation, truth, predicted)]
+        findings = {f"mae_{name}": value for name, value in errors.items()}
+        findings |= {f"baseline_mae_{name}": value for name, value in baseline.items()}
+        return Illustration(findings=findings, sentence=sentence, pictures=pictures)
+
+    def baseline_errors(self) -> dict[str, float]:
+        """The mean absolute error of the baseline on held-out boxes, in physical units."""
+        power, target, box = (self.source.column(name) for name in ("power", "target", "box"))
+        held_back = self.source.column("validation").astype(bool)
+        fitted = power_baseline.fit(power[~held_back], target[~held_back], box[~held_back])
+        errors = np.abs(_physical(fitted.predict(power[held_back])) - _physical(target[held_back])).mean(axis=0)
+        return dict(zip(PARAMETERS, errors.tolist(), strict=True))
+
+
+def recipe(size: Size = "small") -> Recipe:
+    """Four parameters of a universe from its dark matter, by CosmoFlow's network."""
+    benchmark = ScheduleConfig(
+        name="steps", warmup_epochs=4.0, warmup_from=0.25, milestones=(32.0, 64.0), factors=(0.25, 0.5)
+    )
+    if size == "paper":
+        return Recipe(
+            task=Cosmoflow(size=size),
+            data=DataConfig(batch=1),
+            optimiser=OptimiserConfig(name="sgd", learning_rate=1e-3, momentum=0.9),
+            schedule=benchmark,
+            stop=StopConfig(epochs=128),
+            checkpoint_epochs=1,
+        )
+    return Recipe(
+        task=Cosmoflow(size=size, dropout=0.1),
+        data=DataConfig(batch=16),
+        optimiser=OptimiserConfig(name="adam", learning_rate=5e-4),
+        schedule=ScheduleConfig(name="cosine", warmup_epochs=1.0, warmup_from=0.1),
+        stop=StopConfig(epochs=30),
+        checkpoint_epochs=1,
+    )
+
+
+def _predict(model: nn.Module, counts: Tensor) -> NDArray[np.float32]:
+    model.eval()
+    with torch.no_grad():
+        return torch.cat([model(part).float() for part in torch.split(counts, AT_ONCE)]).numpy()
+
+
+def _physical(scaled: NDArray[Any]) -> NDArray[np.float64]:
+    """Parameters (N x 4) from what is scaled to [-1, 1] over their ranges."""
+    low, high = np.array([RANGES[name] for name in PARAMETERS]).T
+    return np.asarray(low + (scaled.astype(np.float64) + 1) / 2 * (high - low))
+
+
+def _listed(errors: Mapping[str, float]) -> str:
+    return ", ".join(f"{value:.4f} in {WORDS[name]}" for name, value in errors.items())
+
+
+def _scatter(
+    truth: NDArray[np.float64],
+    predicted: NDArray[np.float64],
+    errors: Mapping[str, float],
+    baseline: Mapping[str, float],
+) -> Scatter:
+    return Scatter(
+        title="Predicted and true parameters",
+        caption="A point is a cube of a universe that the network never saw; on the dashed line both are equal.",
+        panels=[
+            ScatterPanel(
+                name=WORDS[name],
+                true=truth[:, place].astype(np.float32),
+                predicted=predicted[:, place].astype(np.float32),
+                note=f"mean error {errors[name]:.4f}; of the power spectrum's regression {baseline[name]:.4f}",
+            )
+            for place, name in enumerate(PARAMETERS)
+        ],
+    )
+
+
+def _density(cubes: Batch, truth: NDArray[np.float64], predicted: NDArray[np.float64]) -> ImageGrid:
+    """A slab through universes with little, middling and much matter, from early to late."""
+    chosen = np.argsort(truth[:, 0])[np.linspace(0, len(truth) - 1, min(SHOWN, len(truth))).astype(int)]
+    slabs = cubes["counts"][torch.from_numpy(chosen)]  # N x redshifts x D x H x W, as log(1 + counts)
+    depth = max(1, slabs.shape[2] // 8)
+    maps = slabs[:, :, :depth].expm1().sum(dim=2).log1p()
+    span = float(maps.max())
+    return ImageGrid(
+        title="The dark matter behind it",
+        caption=f"Slabs of {depth} cells through held-out cubes, from early to late, all on one logarithmic scale: "
+        "dark is dense, and structure grows. Below, what the network found and what is true.",
+        names=CHANNELS,
+        images=(maps / max(span, 1e-6)).numpy(),
+        labels=[
+            "\n".join(
+                f"{WORDS[name]} {predicted[row, place]:.3f} (true {truth[row, place]:.3f})"
+                for place, name in enumerate(PARAMETERS)
+            )
+            for row in chosen.tolist()
+        ],
+    )
