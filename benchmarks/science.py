@@ -1,7 +1,7 @@
 """The simulators against physics and against the clock, and the science tasks trained to their targets.
 
-Parts: `physics` (diffraction against abTEM, cosmology against linear theory and CAMB), `speed` (samples a CPU-second,
-two ranks against one) and `learning` (the trainings, hours of them). What stands in benchmarks/science.json is not done
+Parts: `diffraction` (against abTEM), `cosmology` (against linear theory and CAMB), `speed` (samples a CPU-second, two
+ranks against one) and `learning` (the trainings, hours of them). What stands in benchmarks/science.json is not done
 again (delete it to begin anew), and a training that was stopped goes on from its checkpoint in runs/science.
 """
 
@@ -100,44 +100,60 @@ def measure_cosmology() -> Iterable[Row]:
 
 def measure_speed() -> Iterable[Row]:
     """CPU-seconds of one core, and the wall time of two ranks beside one; medians of turns."""
-    patterns, cubes = AtomaiData.of_size("paper"), replace(CosmoflowData.of_size("small"), box=64)
-    cases = {
-        "diffraction, the paper's settings": (patterns, 27 * patterns.group),
-        "cosmology, 64³": (cubes, cubes.group),
-    }
-    for name, (settings, count) in cases.items():
-        source = settings.source()
-        batch = allocate(source.spec, count)
-        source.read(range(count), batch)  # potentials and plans are made once
-        turns = []
-        for turn in range(1, TURNS + 1):
+    paper, small = AtomaiData.of_size("paper"), CosmoflowData.of_size("small")
+    yield from measure_patterns(paper)
+    source, seconds = small.source(), []
+    batch = allocate(source.spec, small.group)
+    for box in range(TURNS + 1):
+        before = time.process_time()
+        source.read(range(box * small.group, (box + 1) * small.group), batch)
+        seconds.append(time.process_time() - before)
+    yield {"what": "cosmology: a box of 64³ at four redshifts", **_spread("CPU-seconds", seconds[1:])}
+    few = {"diffraction": replace(paper, probes_per_crystal=400), "cosmology": replace(small, boxes=45)}
+    for name, settings in few.items():
+        yield {"what": f"{name}: {len(settings.source()):,} samples", **compare_ranks(settings)}
+
+
+def measure_patterns(settings: AtomaiData) -> Iterable[Row]:
+    """What a crystal's matrices take, what a pattern takes then, and the rate of the whole set."""
+    source = settings.source()
+    batch = allocate(source.spec, 400)
+    for name in ("Al", "SrTiO3", "W"):
+        first = CRYSTALS.index(name) * settings.group
+        seconds = []
+        for turn in range(TURNS + 1):
             before = time.process_time()
-            source.read(range(turn * count, (turn + 1) * count), batch)
-            turns.append(time.process_time() - before)
-        simulations = count if settings is patterns else 1
+            source.read(range(first + 400 * turn, first + 400 * (turn + 1)), batch)
+            seconds.append(time.process_time() - before)
+        each = median(seconds[1:]) / 400
+        build = seconds[0] - 400 * each
         yield {
-            "what": name,
-            "a CPU-second": simulations / median(turns),
-            "CPU-seconds": median(turns) / simulations,
-            "spread": (max(turns) - min(turns)) / median(turns),
+            "crystal": name,
+            "CPU-seconds for its matrices": build,
+            "then patterns a CPU-second": 1 / each,
+            "patterns a CPU-second at the paper's size": settings.group / (build + settings.group * each),
         }
-    small = replace(patterns, probes_per_crystal=200), replace(cubes, boxes=36)
-    for name, settings in zip(("diffraction", "cosmology"), small, strict=True):
-        seconds = {ranks: [] for ranks in (1, 2)}
-        for turn in range(TURNS):
-            for ranks, times in seconds.items():
-                with TemporaryDirectory() as folder:
-                    begun = time.monotonic()
-                    make_data(replace(settings, seed=turn), Path(folder) / "x.h5", ranks=ranks)
-                    times.append(time.monotonic() - begun)
-        ratios = [one / two for one, two in zip(seconds[1], seconds[2], strict=True)]
-        yield {
-            "what": f"{name}: two ranks against one, {len(settings.source()):,} samples",
-            "seconds, 1 rank": median(seconds[1]),
-            "seconds, 2 ranks": median(seconds[2]),
-            "times as fast": median(ratios),
-            "spread": max(ratios) - min(ratios),
-        }
+
+
+def compare_ranks(settings: AtomaiData | CosmoflowData) -> Row:
+    """One rank and two make the same data, in turns."""
+    seconds: dict[int, list[float]] = {1: [], 2: []}
+    for turn in range(TURNS):
+        for ranks, times in seconds.items():
+            with TemporaryDirectory() as folder:
+                begun = time.monotonic()
+                make_data(replace(settings, seed=turn), Path(folder) / "x.h5", ranks=ranks)
+                times.append(time.monotonic() - begun)
+    ratios = [one / two for one, two in zip(seconds[1], seconds[2], strict=True)]
+    return {
+        "seconds, 1 rank": median(seconds[1]),
+        "seconds, 2 ranks": median(seconds[2]),
+        **_spread("times as fast", ratios),
+    }
+
+
+def _spread(name: str, values: list[float]) -> Row:
+    return {name: median(values), "least": min(values), "most": max(values)}
 
 
 def measure_learning() -> Iterable[Row]:

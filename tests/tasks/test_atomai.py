@@ -57,7 +57,7 @@ def test_a_run_has_both_errors_its_cut_off_and_pictures(patterns: Path, tmp_path
     assert summary["metric"] == "error"
     assert 0 < summary["beside"]["top5_error"] <= summary["value"] <= 1
     assert summary["cutoffs"] == [{"value": 0.2, "epochs": None, "seconds": None}]
-    assert page.count('<img src="data:image/png') == 12
+    assert page.count('<img src="data:image/png') == 10
     assert "SrTiO3" in page
     assert 'id="matrix-' in page
 

@@ -68,8 +68,8 @@ def test_pictures_show_right_and_wrong_images_and_who_is_taken_for_whom() -> Non
     assert "10 % of 'c0' are taken for 'c1'" in illustration.sentence
     grid, matrix = illustration.pictures
     assert isinstance(grid, ImageGrid)
-    assert grid.verdicts == [True] * 6 + [False] * 6
-    assert len(grid.images) == len(grid.labels) == 12
+    assert grid.verdicts == [True] * 5 + [False] * 5
+    assert len(grid.images) == len(grid.labels) == 10
     assert grid.labels[0].startswith("c0:\n")
     assert len(grid.labels[0].split("\n")) == 6
     assert grid.labels[-1].split("\n")[1].endswith("% c1")
@@ -84,7 +84,7 @@ def test_a_network_that_is_always_right_or_always_wrong_has_pictures_too(places:
     illustration = illustrate_classes(answers, batch["image"], lambda images: images.numpy())
     grid = illustration.pictures[0]
     assert isinstance(grid, ImageGrid)
-    assert len(grid.images) == min(12, len(places))
+    assert len(grid.images) == min(10, len(places))
     assert ("mistake" in illustration.sentence) == (1 in places)
 
 

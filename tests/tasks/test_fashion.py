@@ -126,7 +126,7 @@ def test_a_few_steps_learn_and_the_page_shows_it(folder: str) -> None:
     assert illustration.findings["top1_error"] == pytest.approx(after.value)
     grid, matrix = illustration.pictures
     assert isinstance(grid, ImageGrid)
-    assert grid.images.shape == (12, 1, 28, 28)
+    assert grid.images.shape == (10, 1, 28, 28)
     assert 0 <= grid.images.min() < 0.1 < 0.8 < grid.images.max() <= 1
     assert isinstance(matrix, Matrix)
     assert matrix.names == CLASSES

@@ -19,7 +19,7 @@ from deepex.train.task import Illustration, ImageGrid, Loss, Matrix, Picture, Ta
 
 TOP = 5
 AT_ONCE = 50  # images a forward, when pictures are made
-SHOWN = 12
+SHOWN = 10
 MOST_ROWS = 40  # of a confusion matrix that can still be read
 
 
