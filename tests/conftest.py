@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -40,6 +40,15 @@ def line() -> ArrayTask:
 @pytest.fixture
 def line_recipe(line: ArrayTask) -> Recipe:
     return Recipe(task=line)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """As a rank of many computes: on one core."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture

@@ -42,6 +42,12 @@ def test_logarithms_and_their_order() -> None:
     assert torch.allclose(buffer["x"], torch.full((1, 70_000), 2.0).log())
 
 
+@pytest.mark.parametrize("log1p", [False, True])
+def test_a_conversion_is_undone_channel_by_channel(log1p: bool) -> None:
+    convert = Convert(log1p=log1p, shift=(1.0, 1.2, 0.9), scale=(0.5, 0.6, 0.7))
+    assert np.allclose(convert.undo(converted(convert)), VALUES, atol=1e-3)
+
+
 def test_a_constant_channel_becomes_0() -> None:
     constant = np.full((4, 1, 3), 5.0, dtype=np.float32)
     convert = Convert.z_score(Moments.of(constant))

@@ -1,7 +1,7 @@
 """The simulator agrees with abTEM, keeps its electrons, shows a crystal's symmetry, and refuses what can't be."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -28,17 +28,10 @@ from deepex.science.diffraction import (
     measure_loss,
 )
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 SMALL = Microscope(
     box_angstrom=9, min_thickness_angstrom=20, max_thickness_angstrom=60, sampling_angstrom=0.16, pixel_mrad=0.5
 )
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def probe(

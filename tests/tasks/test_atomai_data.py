@@ -1,7 +1,5 @@
 """The diffraction data set: every sample a pure function of its number, all classes everywhere, pictures on demand."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -12,13 +10,7 @@ from deepex.science.crystals import CRYSTALS, build_crystal
 from deepex.tasks.atomai_data import AtomaiData, AtomaiSource, draw_probe
 from deepex.testing.source import check_source
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def small(**changes: object) -> AtomaiData:

@@ -2,13 +2,11 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from deepex.data.convert import Convert
-from deepex.tasks.classes import Answers, class_errors, class_loss, illustrate_classes, undo
+from deepex.tasks.classes import Answers, class_errors, class_loss, illustrate_classes
 from deepex.train.task import ImageGrid, Matrix, Tally
 
 
@@ -49,14 +47,6 @@ def test_the_loss_is_the_cross_entropy_smoothed_or_not() -> None:
     assert class_loss(Parrot(), batch).total.item() == pytest.approx(math.log(4.0))
     smoothed = 0.95 * math.log(4.0) + 0.05 * math.log(4.0 / 3.0)
     assert class_loss(Parrot(), batch, smoothing=0.1).total.item() == pytest.approx(smoothed)
-
-
-def test_a_conversion_is_undone_channel_by_channel() -> None:
-    stored = np.random.default_rng(0).integers(0, 256, (2, 3, 4, 5), dtype=np.uint8)
-    convert = Convert(shift=(100.0, 120.0, 90.0), scale=(50.0, 60.0, 70.0))
-    given = np.empty(stored.shape, dtype=np.float32)
-    convert.apply(stored, given)
-    assert np.allclose(undo(convert, torch.from_numpy(given)), stored, atol=1e-3)
 
 
 def test_pictures_show_right_and_wrong_images_and_who_is_taken_for_whom() -> None:

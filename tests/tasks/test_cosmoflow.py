@@ -32,7 +32,7 @@ def universes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_is_judged_in_physical_units_beside_its_baseline(universes: Path, tmp_path: Path) -> None:
     chosen = replace(
         recipe(),
-        task=Cosmoflow(file=str(universes)),
+        task=Cosmoflow(file=str(universes), standardise=True),
         data=DataConfig(batch=4),
         schedule=ScheduleConfig(),
         stop=StopConfig(epochs=2, target=0.0),
@@ -60,6 +60,14 @@ def test_cubes_become_logarithms_and_are_turned_only_in_training(universes: Path
     assert not torch.equal(out["counts"], counts[:4].float().log1p())
     assert torch.allclose(out["counts"].sum(dim=(2, 3, 4)), counts[:4].float().log1p().sum(dim=(2, 3, 4)), rtol=1e-4)
     assert not Cosmoflow(file=str(universes), symmetries=False).data().preparation.augment
+
+
+def test_standardised_logarithms_have_mean_0_and_deviation_1_at_each_redshift(universes: Path) -> None:
+    splits = Cosmoflow(file=str(universes), standardise=True).data()
+    counts = read_all(Preparer(splits.train, splits.preparation))["counts"]
+    deviation, mean = torch.std_mean(counts, dim=(0, 2, 3, 4))
+    assert mean.tolist() == pytest.approx([0] * 4, abs=1e-3)
+    assert deviation.tolist() == pytest.approx([1] * 4, abs=1e-3)
 
 
 def test_boxes_are_never_on_both_sides(universes: Path) -> None:

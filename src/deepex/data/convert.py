@@ -72,6 +72,12 @@ class Convert:
         if any(number != 1.0 for number in self.scale):
             out *= 1.0 / self._by_channel(self.scale, out)
 
+    def undo(self, converted: NDArray[Any]) -> NDArray[Any]:
+        """Stored values again (N samples), but for rounding."""
+        scaled: NDArray[Any] = converted * self._by_channel(self.scale, converted)
+        scaled += self._by_channel(self.shift, converted)
+        return np.asarray(np.expm1(scaled)) if self.log1p else scaled
+
     def _by_channel(self, numbers: tuple[float, ...], out: NDArray[Any]) -> NDArray[Any]:
         """Numbers so that they meet their channels."""
         shape = (len(numbers), *(1 for _ in out.shape[2:])) if out.ndim > 1 else (1,)

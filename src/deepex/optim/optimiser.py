@@ -10,18 +10,20 @@ import torch
 from torch import Tensor
 
 from deepex.errors import ConfigError
+from deepex.optim.muon import Muon
 from deepex.replica import Replica
 
-Name = Literal["adam", "adamw", "rmsprop", "sgd"]
+Name = Literal["adam", "adamw", "muon", "rmsprop", "sgd"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimiserConfig:
     """Which optimiser, and its numbers; they mean what they mean in torch.optim.
 
-    `momentum` is for sgd and rmsprop, `nesterov` for sgd, `betas` for adam and adamw, `alpha` for rmsprop. Weight
-    decay is beside the gradient in adamw and in it elsewhere; with `decay_vectors=false` it leaves out parameters of
-    one dimension, which are biases and batch-norm's scales and shifts. `clip_norm` bounds the gradient's global norm.
+    `momentum` is for sgd, muon and rmsprop, `nesterov` for sgd, `betas` for adam, adamw and muon's vectors, `alpha` for
+    rmsprop. Weight decay is beside the gradient in adamw and muon and in it elsewhere; with `decay_vectors=false` it
+    leaves out parameters of one dimension, which are biases and batch-norm's scales and shifts. `clip_norm` bounds the
+    gradient's global norm.
     """
 
     name: Name = "adam"
@@ -74,7 +76,7 @@ class Optimiser:
     def __init__(self, config: OptimiserConfig, replica: Replica) -> None:
         self.config, self.replica = config, replica
         self.rate = config.learning_rate  # whoever has a schedule sets it anew before a step
-        self.rule = _RULES[config.name](config, replica.weights)
+        self.rule = _rule(config, replica)
         self._decay = config.weight_decay
         self._decayed: tuple[list[Tensor], list[Tensor]] = ([], [])
         if self._decay and not config.decay_vectors:
@@ -105,7 +107,7 @@ class Optimiser:
     def _decay_matrices(self) -> None:
         weights, gradients = self._decayed
         decay = self.config.weight_decay
-        if self.config.name == "adamw":
+        if self.config.name in ("adamw", "muon"):
             torch._foreach_mul_(weights, 1 - self.rate * decay)
         else:
             torch._foreach_add_(gradients, weights, alpha=decay)
@@ -188,12 +190,16 @@ class RMSprop:
         weights.add_(momentum, alpha=-rate)
 
 
-_RULES: dict[Name, type[SGD] | type[Adam] | type[RMSprop]] = {
-    "adam": Adam,
-    "adamw": Adam,
-    "rmsprop": RMSprop,
-    "sgd": SGD,
-}
+def _rule(config: OptimiserConfig, replica: Replica) -> Rule:
+    match config.name:
+        case "adam" | "adamw":
+            return Adam(config, replica.weights)
+        case "muon":
+            return Muon(replica, momentum=config.momentum, betas=config.betas, epsilon=config.epsilon)
+        case "rmsprop":
+            return RMSprop(config, replica.weights)
+        case "sgd":
+            return SGD(config, replica.weights)
 
 
 def _matrix_spans(replica: Replica) -> list[tuple[int, int]]:

@@ -13,16 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from deepex.data import DataConfig, Preparation, Splits, Subset
+from deepex.data import DataConfig, Preparation, Splits
 from deepex.data.augment import Flip
 from deepex.data.convert import Convert
 from deepex.data.packed import PackedSource
-from deepex.errors import DataError
 from deepex.models.resnet import ResNet50
 from deepex.optim import OptimiserConfig, ScheduleConfig
 from deepex.sample import Batch
 from deepex.tasks.atomai_data import AtomaiData
-from deepex.tasks.classes import Answers, class_errors, class_loss, illustrate_classes, undo
+from deepex.tasks.classes import Answers, class_errors, class_loss, illustrate_classes
+from deepex.tasks.packed_set import open_set, split_set
 from deepex.train.recipe import Recipe, StopConfig
 from deepex.train.task import Illustration, Loss, Tally, Target
 
@@ -52,23 +52,13 @@ class Atomai:
 
     @cached_property
     def source(self) -> PackedSource:
-        source = PackedSource(self.path)
-        if missing := {"image", "label", "validation"} - set(source.spec.fields):
-            raise DataError(
-                f"{source.path} has no {' and no '.join(sorted(missing))}. Make a file with: deepex data make atomai"
-            )
-        return source
+        advice = "Make a file with: deepex data make atomai"
+        return open_set(self.path, fields=("image", "label", "validation"), advice=advice)
 
     def data(self) -> Splits:
         """Patterns of training probes and of held-out probes; mirrored ones are as good."""
-        is_validation = self.source.column("validation").astype(bool)
-        return Splits(
-            train=Subset(self.source, np.flatnonzero(~is_validation)),
-            validation=Subset(self.source, np.flatnonzero(is_validation)),
-            content_sha256=self.source.content_sha256,
-            preparation=Preparation(convert={"image": self._convert}, augment=[Flip(fields=("image",))]),
-            left_out=self.source.left_out,
-        )
+        preparation = Preparation(convert={"image": self._convert}, augment=[Flip(fields=("image",))])
+        return split_set(self.source, self.source.column("validation").astype(bool), preparation)
 
     def model(self) -> nn.Module:
         channels, height, width = self.source.spec.fields["image"].shape
@@ -84,7 +74,7 @@ class Atomai:
         """Held-out patterns with the crystals they are taken for, and which crystals are taken for which."""
 
         def show(images: Tensor) -> NDArray[np.float32]:
-            return np.clip(undo(self._convert, images) / 255, 0, 1)
+            return np.clip(self._convert.undo(images.numpy()) / 255, 0, 1)
 
         return illustrate_classes(Answers.ask(model, validation, self._crystals), validation["image"], show)
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from deepex.data.convert import Convert
 from deepex.sample import Batch
 from deepex.train.task import Illustration, ImageGrid, Loss, Matrix, Picture, Tally
 
@@ -106,12 +105,6 @@ def illustrate_classes(answers: Answers, images: Tensor, show: Callable[[Tensor]
             )
         )
     return Illustration(findings=errors, sentence=sentence, pictures=pictures)
-
-
-def undo(convert: Convert, images: Tensor) -> NDArray[np.float32]:
-    """Stored values again from those that a network was given (N x C x H x W)."""
-    shift, scale = (torch.tensor(each).view(-1, 1, 1) for each in (convert.shift, convert.scale))
-    return (images.float() * scale + shift).numpy()
 
 
 def _right(scores: Tensor, labels: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from deepex.models.lenet import LeNet5
 from deepex.models.resnet import ResNet14, ResNet50
 from deepex.optim import OptimiserConfig, ScheduleConfig
 from deepex.sample import Batch, Field
-from deepex.tasks.classes import Answers, class_errors, class_loss, illustrate_classes, undo
+from deepex.tasks.classes import Answers, class_errors, class_loss, illustrate_classes
 from deepex.train.recipe import Recipe, StopConfig
 from deepex.train.task import Illustration, Loss, Tally, Target
 
@@ -95,7 +95,7 @@ class Fashion:
         """Test images with their top five, and which clothes are taken for which."""
 
         def show(images: Tensor) -> NDArray[np.float32]:
-            return np.clip(undo(self._convert, images) / 255, 0, 1)
+            return np.clip(self._convert.undo(images.numpy()) / 255, 0, 1)
 
         return illustrate_classes(Answers.ask(model, validation, CLASSES), validation["image"], show)
 

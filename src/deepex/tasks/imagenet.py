@@ -13,18 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from deepex.data import DataConfig, Preparation, Splits, Subset
+from deepex.data import DataConfig, Preparation, Splits
 from deepex.data.augment import Crop, Flip
 from deepex.data.convert import Convert
 from deepex.data.packed import PackedSource
-from deepex.errors import ConfigError, DataError
+from deepex.errors import ConfigError
 from deepex.models.alexnet import AlexNet
 from deepex.models.resnet import ResNet50
 from deepex.models.vgg import VGG16
 from deepex.optim import OptimiserConfig, ScheduleConfig
 from deepex.sample import Batch
-from deepex.tasks.classes import Answers, class_errors, class_loss, illustrate_classes, undo
+from deepex.tasks.classes import Answers, class_errors, class_loss, illustrate_classes
 from deepex.tasks.imagenet_data import ImagenetData, missing_tree
+from deepex.tasks.packed_set import open_set, split_set
 from deepex.train.recipe import Recipe, StopConfig
 from deepex.train.task import Illustration, Loss, Tally, Target
 
@@ -83,27 +84,16 @@ class Imagenet:
     def source(self) -> PackedSource:
         if not self.path.exists():
             raise missing_tree(self.path)
-        source = PackedSource(self.path)
-        if missing := {"image", "label", "validation"} - set(source.spec.fields):
-            raise DataError(
-                f"{source.path} has no {' and no '.join(sorted(missing))}. Pack a tree of images with: deepex data "
-                "make imagenet folder=ROOT"
-            )
-        return source
+        advice = "Pack a tree of images with: deepex data make imagenet folder=ROOT"
+        return open_set(self.path, fields=("image", "label", "validation"), advice=advice)
 
     def data(self) -> Splits:
         """Images of train and of val."""
-        is_validation = self.source.column("validation").astype(bool)
         window = Crop(fields=("image",), size=(self.side, self.side))
-        return Splits(
-            train=Subset(self.source, np.flatnonzero(~is_validation)),
-            validation=Subset(self.source, np.flatnonzero(is_validation)),
-            content_sha256=self.source.content_sha256,
-            preparation=Preparation(
-                convert={"image": self._convert}, augment=[window, Flip(fields=("image",), axes=(-1,))]
-            ),
-            left_out=self.source.left_out,
+        preparation = Preparation(
+            convert={"image": self._convert}, augment=[window, Flip(fields=("image",), axes=(-1,))]
         )
+        return split_set(self.source, self.source.column("validation").astype(bool), preparation)
 
     def model(self) -> nn.Module:
         classes = len(self.source.spec.fields["label"].classes)
@@ -121,7 +111,7 @@ class Imagenet:
         names = [words.get(name, name) for name in self.source.spec.fields["label"].classes]
 
         def show(images: Tensor) -> NDArray[np.uint8]:
-            stored = undo(self._convert, images).round().clip(0, 255).astype(np.uint8)
+            stored = self._convert.undo(images.numpy()).round().clip(0, 255).astype(np.uint8)
             return stored.transpose(0, 2, 3, 1)[:, None]
 
         return illustrate_classes(Answers.ask(model, validation, names), validation["image"], show)

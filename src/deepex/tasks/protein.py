@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from deepex.data import DataConfig, Preparation, Splits, Subset
+from deepex.data import DataConfig, Preparation, Splits
 from deepex.data.convert import Convert
 from deepex.data.packed import PackedSource
 from deepex.errors import ConfigError, DataError
 from deepex.models.cvae import CVAE
 from deepex.optim import OptimiserConfig
 from deepex.sample import Batch
+from deepex.tasks.packed_set import open_set, split_set
 from deepex.train.recipe import Recipe, StopConfig
 from deepex.train.task import Illustration, ImageGrid, Loss, Picture, PointCloud, Tally, Target
 
@@ -53,27 +54,18 @@ class Protein:
             raise DataError(
                 f"there is no data file {self.file}. Make one with: deepex data make protein --out {self.file}"
             )
-        source = PackedSource(packaged_file() if self.file is None else Path(self.file))
-        missing = {"contact_map", "trajectory"} - set(source.spec.fields)
-        if missing or "trajectories" not in source.attributes:
-            raise DataError(
-                f"{source.path} has no {' and no '.join(sorted(missing)) or 'trajectories attribute'}. "
-                "Make a file with: deepex data make protein"
-            )
+        advice = "Make a file with: deepex data make protein"
+        path = packaged_file() if self.file is None else Path(self.file)
+        source = open_set(path, fields=("contact_map", "trajectory"), advice=advice)
+        if "trajectories" not in source.attributes:
+            raise DataError(f"{path} has no trajectories attribute. {advice}")
         return source
 
     def data(self) -> Splits:
         """Training and validation frames, split by trajectory."""
         trajectory = self.source.column("trajectory")
         held_back = [i for i, t in enumerate(self.source.attributes["trajectories"]) if t["validation"]]
-        is_validation = np.isin(trajectory, held_back)
-        return Splits(
-            train=Subset(self.source, np.flatnonzero(~is_validation)),
-            validation=Subset(self.source, np.flatnonzero(is_validation)),
-            content_sha256=self.source.content_sha256,
-            preparation=Preparation(convert={"contact_map": Convert()}),
-            left_out=self.source.left_out,
-        )
+        return split_set(self.source, np.isin(trajectory, held_back), Preparation(convert={"contact_map": Convert()}))
 
     def model(self) -> nn.Module:
         return CVAE(side=self.source.spec.fields["contact_map"].shape[0], latent=self.latent, size=self.size)
