@@ -60,7 +60,7 @@ def test_the_page_of_a_run_can_be_written_again(deepex: Command, tmp_path: Path)
         (["run", "protein", "data.batch=many"], "Allowed: a whole number."),
         (["run", "protein", "data.batch=0"], "Allowed: whole numbers from 1."),
         (["run", "protein", "--precision", "fp8"], "Allowed: bf16, fp16, fp32."),
-        (["run", "protein", "optimiser.name=adm"], "Did you mean 'adam'? Allowed: adam, adamw, rmsprop, sgd."),
+        (["run", "protein", "optimiser.name=adm"], "Did you mean 'adam'? Allowed: adam, adamw, muon, rmsprop, sgd."),
         (["run", "protein", "--json", "absent/summary.json"], "--json absent/summary.json can't be written"),
         (["run", "protein", "layout=channels"], "Allowed: auto, channels_last, contiguous."),
         (["run", "protein", "--size", "huge"], "Allowed: paper, small."),
