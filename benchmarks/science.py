@@ -1,8 +1,9 @@
 """The simulators against physics and against the clock, and the science tasks trained to their targets.
 
 Parts: `diffraction` (against abTEM), `cosmology` (against linear theory and CAMB), `speed` (samples a CPU-second, two
-ranks against one) and `learning` (the trainings, hours of them). What stands in benchmarks/science.json is not done
-again (delete it to begin anew), and a training that was stopped goes on from its checkpoint in runs/science.
+ranks against one), `learning` (the trainings, hours of them) and `unseen` (CosmoFlow's, on boxes that nothing was
+chosen by). What stands in benchmarks/science.json is not done again (delete it to begin anew), and a training that was
+stopped goes on from its checkpoint in runs/science.
 """
 
 import argparse
@@ -18,20 +19,30 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
+from torch import nn
 
+from deepex.api import build_recipe
+from deepex.data.packed import PackedSource
 from deepex.data.source import allocate
+from deepex.record.folder import RunFolder
 from deepex.record.provenance import describe_hardware, describe_versions
-from deepex.science.cosmology import Cosmology
+from deepex.replica import Replica
+from deepex.science.cosmology import PARAMETERS, Cosmology
 from deepex.science.cosmology_checks import compare_growth, compare_with_halofit, compare_with_linear, measure
 from deepex.science.crystals import CRYSTALS, build_crystal
 from deepex.science.diffraction import compare_with_abtem, measure_loss
 from deepex.science.particle_mesh import Box, simulate
 from deepex.tasks.atomai_data import AtomaiData
+from deepex.tasks.cosmoflow import Cosmoflow, to_physical
 from deepex.tasks.cosmoflow_data import CosmoflowData
 from deepex.tasks.make import make_data
+from deepex.train import checkpoint
+from deepex.world import World
 
 Row = dict[str, Any]
 RUNS, JSON = Path("runs") / "science", Path("benchmarks") / "science.json"
@@ -40,9 +51,11 @@ TRAININGS = {
     "fashion, LeNet-5": ("fashion",),
     "fashion, ResNet-14": ("fashion", "--size", "medium"),
     "cosmoflow": ("cosmoflow",),
+    "cosmoflow, seed 1": ("cosmoflow", "seed=1"),
     "cosmoflow, no symmetries": ("cosmoflow", "task.symmetries=false"),
     "atomai": ("atomai", "--ranks", "2", "data.batch=16"),
 }
+UNSEEN, RESAMPLINGS = Path("data") / "cosmoflow_unseen.h5", 10_000
 # Boxes of 512 and 256 Mpc/h: the one holds waves that are still linear, the other resolves those that are not.
 LARGE, FINE = Box(cells=128, cell_mpc=4.0), Box(cells=128, cell_mpc=2.0)
 
@@ -54,6 +67,7 @@ def main() -> None:
         "cosmology": measure_cosmology,
         "speed": measure_speed,
         "learning": measure_learning,
+        "unseen": measure_unseen,
     }
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", choices=parts, action="append", help="one of them; again for another")
@@ -61,7 +75,7 @@ def main() -> None:
     torch.set_num_threads(1)  # CPU-seconds of one core; trainings are programs of their own
     kept: dict[str, list[Row]] = json.loads(JSON.read_text()) if JSON.exists() else {}
     for part in chosen:
-        done = [] if part == "learning" else kept.get(part, [])
+        done = [] if part in ("learning", "unseen") else kept.get(part, [])
         kept[part] = done or list(parts[part]())
         print_rows(part, kept[part])
         JSON.write_text(json.dumps(kept, indent=1) + "\n")
@@ -159,15 +173,66 @@ def _spread(name: str, values: list[float]) -> Row:
 def measure_learning() -> Iterable[Row]:
     """Each training to its target, or as far as its recipe goes."""
     for name, words in TRAININGS.items():
-        folder = RUNS / name.replace(", ", "-").replace(" ", "-").lower()
+        folder = run_folder(name)
         if not (folder / "summary.json").exists():
             has_checkpoint = any((folder / "checkpoints").glob("epoch*"))
             command = ("resume", str(folder)) if has_checkpoint else ("run", *words, "--out", str(folder))
             subprocess.run([sys.executable, "-m", "deepex", *command], check=True)
         summary = json.loads((folder / "summary.json").read_text())
-        kept = ("metric", "value", "target", "target_reached", "epochs", "seconds", "samples_per_second", "ranks")
+        kept = ("metric", "value", "target", "epochs_to_target", "epochs", "seconds", "samples_per_second", "ranks")
         cutoffs = {f"epochs to {c['value']:g}": c["epochs"] for c in summary["cutoffs"]}
         yield {"training": name, **{key: summary[key] for key in kept}, **cutoffs, **summary.get("findings", {})}
+
+
+def run_folder(training: str) -> Path:
+    return RUNS / training.replace(", ", "-").replace(" ", "-").lower()
+
+
+def measure_unseen() -> Iterable[Row]:
+    """CosmoFlow's networks on boxes of another seed, beside the baseline; bounds by drawing whole boxes again."""
+    if not UNSEEN.exists():
+        make_data(replace(CosmoflowData.of_size("small"), boxes=450, seed=1), UNSEEN, ranks=2)
+    source = PackedSource(UNSEEN)
+    counts, power, target, box = (source.column(name) for name in ("counts", "power", "target", "box"))
+    truth = to_physical(target)
+    for training in (name for name in TRAININGS if name.startswith("cosmoflow")):
+        task, model = load_cosmoflow(run_folder(training))
+        guesses = task.predict(model, counts), task.fit_baseline().predict(power)
+        network, baseline = (_mean_by_box(np.abs(to_physical(guess) - truth), box) for guess in guesses)
+        for place, name in enumerate(PARAMETERS):
+            least, most = _bound_ratio(network[:, place], baseline[:, place])
+            yield {
+                "training": training,
+                "parameter": name,
+                f"mean error, {len(truth):,} cubes of {len(network)} boxes": network[:, place].mean(),
+                "the power spectrum's": baseline[:, place].mean(),
+                "ratio": network[:, place].mean() / baseline[:, place].mean(),
+                "95 % from": least,
+                "to": most,
+            }
+
+
+def load_cosmoflow(folder: Path) -> tuple[Cosmoflow, nn.Module]:
+    """The task of a finished run, and its network as trained."""
+    task = build_recipe(str(folder / "recipe.toml")).task
+    path = checkpoint.latest(RunFolder(folder))
+    assert isinstance(task, Cosmoflow)
+    assert path is not None
+    state = checkpoint.load(path, World())
+    replica = Replica(task.model(), state["layout"])
+    replica.block.copy_(state["block"])
+    return task, replica.model
+
+
+def _mean_by_box(errors: NDArray[np.float64], box: NDArray[np.integer]) -> NDArray[np.float64]:
+    return np.stack([errors[box == number].mean(axis=0) for number in np.unique(box)])
+
+
+def _bound_ratio(above: NDArray[np.float64], below: NDArray[np.float64]) -> tuple[float, float]:
+    """Where 95 % of the ratios lie that other boxes would give: a bootstrap of pairs."""
+    drawn = np.random.default_rng(0).integers(len(above), size=(RESAMPLINGS, len(above)))
+    least, most = np.quantile(above[drawn].mean(axis=1) / below[drawn].mean(axis=1), (0.025, 0.975))
+    return float(least), float(most)
 
 
 def print_rows(part: str, rows: list[Row]) -> None:

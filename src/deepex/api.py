@@ -67,7 +67,7 @@ def build_recipe(
         "task": {"size": size},
         "world": {"ranks": ranks, "fabric": fabric},
         "data": {"stage": stage},
-        "stop": {"target": until},
+        "stop": {"target": until, "at_target": None if until is None else True},
         "sync": sync,
         "precision": precision,
         "seed": seed,

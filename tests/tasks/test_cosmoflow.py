@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from deepex.api import build_recipe
 from deepex.data import DataConfig, Preparer
 from deepex.data.pack import pack
 from deepex.data.source import ArraySource, read_all
@@ -70,6 +71,15 @@ def test_standardised_logarithms_have_mean_0_and_deviation_1_at_each_redshift(un
     assert deviation.tolist() == pytest.approx([1] * 4, abs=1e-3)
 
 
+def test_stored_cubes_are_told_as_those_that_a_run_prepares(universes: Path) -> None:
+    task = Cosmoflow(file=str(universes), standardise=True)
+    splits, model = task.data(), task.model().eval()
+    prepared = read_all(Preparer(splits.validation, splits.preparation))["counts"]
+    with torch.no_grad():
+        expected = model(prepared).numpy()
+    assert np.allclose(task.predict(model, read_all(splits.validation)["counts"].numpy()), expected, atol=1e-6)
+
+
 def test_boxes_are_never_on_both_sides(universes: Path) -> None:
     splits = Cosmoflow(file=str(universes)).data()
     train, validation = (set(read_all(part)["box"].tolist()) for part in (splits.train, splits.validation))
@@ -80,6 +90,11 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     pack(ArraySource({"x": torch.zeros(4, 2)}), tmp_path / "x.h5")
     with pytest.raises(DataError, match="deepex data make cosmoflow"):
         Cosmoflow(file=str(tmp_path / "x.h5")).data()
+
+
+def test_a_run_goes_on_past_its_target_unless_told_where_to_stop() -> None:
+    assert not build_recipe("cosmoflow").stop.at_target
+    assert build_recipe("cosmoflow", until=0.35).stop.at_target
 
 
 def test_the_benchmark_s_rules_hold_at_its_own_size() -> None:

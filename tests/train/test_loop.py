@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from deepex.errors import Interrupted, RunFolderError, TrainingError
 from deepex.launch.start import resume, start
 from deepex.optim import ScheduleConfig
+from deepex.report import write_report
 from deepex.sample import Batch
 from deepex.tasks.arrays import ArrayTask
 from deepex.train import checkpoint
@@ -41,6 +42,16 @@ def test_a_run_reaches_its_target_and_leaves_a_whole_record(line_recipe: Recipe,
     assert place["heap_kept"]
     assert record["versions"]["torch"].startswith("2.")
     assert {"commit", "clean"} <= set(record["code"])
+
+
+def test_a_run_that_goes_on_past_its_target_writes_down_when_it_passed(line_recipe: Recipe, tmp_path: Path) -> None:
+    passed = start(line_recipe, tmp_path / "ends", "quiet").read_json("summary.json")["epochs"]
+    stop = StopConfig(epochs=passed + 2, at_target=False)
+    folder = start(replace(line_recipe, stop=stop), tmp_path / "goes_on", "quiet")
+    summary, rows = folder.read_json("summary.json"), folder.read_lines("metrics.jsonl")
+    assert (summary["epochs_to_target"], summary["epochs"], len(rows)) == (passed, passed + 2, passed + 2)
+    assert summary["seconds_to_target"] == rows[passed - 1]["seconds"] < summary["seconds"]
+    assert f"reached its target after {passed} epochs and went on" in write_report(folder).read_text()
 
 
 def test_the_rate_follows_its_schedule(line_recipe: Recipe, tmp_path: Path) -> None:

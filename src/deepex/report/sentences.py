@@ -19,6 +19,9 @@ def _outcome(material: Material) -> str:
     goal = f"target {material.recipe.target}"
     if summary is None:
         return f"The run is not complete: {when} it stands at {value} ({goal})."
+    if summary["target_reached"] and summary["epochs_to_target"] < last["epoch"]:
+        passed = say_count(summary["epochs_to_target"], "epoch")
+        return f"The run reached its target after {passed} and went on: {value} ({goal}) {when}."
     if summary["target_reached"]:
         return f"The run reached its target: {value} ({goal}) {when}."
     return f"The run did not reach its target: {value} ({goal}) {when}."

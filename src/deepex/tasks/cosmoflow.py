@@ -104,7 +104,8 @@ class Cosmoflow:
 
     def illustrate(self, model: nn.Module, train: Batch, validation: Batch) -> Illustration:
         """Predicted against true parameters in physical units, beside the baseline, and the density behind them."""
-        truth, predicted = _physical(validation["target"].numpy()), _physical(_predict(model, validation["counts"]))
+        truth = to_physical(validation["target"].numpy())
+        predicted = to_physical(_predict(model, validation["counts"]))
         errors = dict(zip(PARAMETERS, np.abs(predicted - truth).mean(axis=0).tolist(), strict=True))
         baseline = self.baseline_errors()
         better = [WORDS[name] for name in PARAMETERS if errors[name] < baseline[name]]
@@ -132,11 +133,23 @@ class Cosmoflow:
 
     def baseline_errors(self) -> dict[str, float]:
         """The mean absolute error of the baseline on held-out boxes, in physical units."""
-        power, target, box = (self.source.column(name) for name in ("power", "target", "box"))
+        power, target = (self.source.column(name) for name in ("power", "target"))
         held_back = self.source.column("validation").astype(bool)
-        fitted = power_baseline.fit(power[~held_back], target[~held_back], box[~held_back])
-        errors = np.abs(_physical(fitted.predict(power[held_back])) - _physical(target[held_back])).mean(axis=0)
+        predicted = self.fit_baseline().predict(power[held_back])
+        errors = np.abs(to_physical(predicted) - to_physical(target[held_back])).mean(axis=0)
         return dict(zip(PARAMETERS, errors.tolist(), strict=True))
+
+    def fit_baseline(self) -> power_baseline.PowerBaseline:
+        """The regression on the power spectra of the training boxes."""
+        training = self.source.column("validation") == 0
+        power, target, box = (self.source.column(name)[training] for name in ("power", "target", "box"))
+        return power_baseline.fit(power, target, box)
+
+    def predict(self, model: nn.Module, counts: NDArray[Any]) -> NDArray[np.float32]:
+        """Parameters, scaled to [-1, 1], of cubes as they are stored (N x redshifts x D x H x W)."""
+        converted = np.empty(counts.shape, dtype=self._convert.dtype)
+        self._convert.apply(counts, converted)
+        return _predict(model, torch.from_numpy(converted))
 
 
 def recipe(size: Size = "small") -> Recipe:
@@ -158,21 +171,21 @@ def recipe(size: Size = "small") -> Recipe:
         data=DataConfig(batch=16),
         optimiser=OptimiserConfig(name="muon", learning_rate=0.01, momentum=0.95),
         schedule=ScheduleConfig(name="cosine", warmup_epochs=0.125),
-        stop=StopConfig(epochs=8),
+        stop=StopConfig(epochs=8, at_target=False),
         checkpoint_epochs=1,
     )
+
+
+def to_physical(scaled: NDArray[Any]) -> NDArray[np.float64]:
+    """Parameters (N x 4) from what is scaled to [-1, 1] over their ranges."""
+    low, high = np.array([RANGES[name] for name in PARAMETERS]).T
+    return np.asarray(low + (scaled.astype(np.float64) + 1) / 2 * (high - low))
 
 
 def _predict(model: nn.Module, counts: Tensor) -> NDArray[np.float32]:
     model.eval()
     with torch.no_grad():
         return torch.cat([model(part).float() for part in torch.split(counts, AT_ONCE)]).numpy()
-
-
-def _physical(scaled: NDArray[Any]) -> NDArray[np.float64]:
-    """Parameters (N x 4) from what is scaled to [-1, 1] over their ranges."""
-    low, high = np.array([RANGES[name] for name in PARAMETERS]).T
-    return np.asarray(low + (scaled.astype(np.float64) + 1) / 2 * (high - low))
 
 
 def _listed(errors: Mapping[str, float]) -> str:

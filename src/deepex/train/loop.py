@@ -62,13 +62,19 @@ class Loop:
         self.resume()
         self.started, self.queue = perf_counter() - self.position.seconds, CoreWait()
         with closing(self.feed), self.stop.listening():
-            while self.position.epoch < self.recipe.stop.epochs and self.position.epochs_to_target is None:
+            while not self.is_done:
                 self.train_epoch()
                 self.close_epoch()
         self.stop.close()
         self.save()
         memory = self.fabric.gather(used_bytes())
         self.journal.finish(self.position, memory, self.sync.notes, self.replica.weights_sha256())
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the last epoch is over, or the target reached and the recipe ends there."""
+        stop, here = self.recipe.stop, self.position
+        return here.epoch >= stop.epochs or (stop.at_target and here.epochs_to_target is not None)
 
     def train_epoch(self) -> None:
         """The steps of an epoch, from wherever it stands to its end."""
@@ -109,9 +115,9 @@ class Loop:
         if here.epoch == 1:
             self.input.tell_kept(self.listener)
         self.stop.pace(mean_step_seconds(ranks))
-        if self.recipe.target.reached(tally.value):
+        if here.epochs_to_target is None and self.recipe.target.reached(tally.value):
             here.epochs_to_target, here.seconds_to_target = here.epoch, here.seconds
-        elif here.epoch % self.recipe.checkpoint_epochs == 0:
+        if not self.is_done and here.epoch % self.recipe.checkpoint_epochs == 0:
             self.save()
 
     def add_loss(self, loss: Loss, number: int) -> None:

@@ -14,10 +14,15 @@ from deepex.train.task import Target, Task
 
 @dataclass(frozen=True, kw_only=True)
 class StopConfig:
-    """When to stop: after `epochs`, or as soon as the metric passes `target` (none: the task's own target)."""
+    """When to stop: after `epochs`, or as soon as the metric passes `target` (none: the task's own target).
+
+    Without `at_target` the epoch that passes it is written down and the run goes on to its last, as a schedule wants
+    that ends with small steps.
+    """
 
     epochs: int = 50
     target: float | None = None
+    at_target: bool = True
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
