@@ -153,7 +153,7 @@ class Cosmoflow:
 
 
 def recipe(size: Size = "small") -> Recipe:
-    """Four parameters of a universe from its dark matter, by CosmoFlow's network in half an hour."""
+    """Four parameters of a universe from its dark matter, by CosmoFlow's network in 40 minutes."""
     benchmark = ScheduleConfig(
         name="steps", warmup_epochs=4.0, warmup_from=0.25, milestones=(32.0, 64.0), factors=(0.25, 0.5)
     )
