@@ -23,6 +23,7 @@ class Outer:
     name: str = "a"
     on: bool = False
     sizes: tuple[int, ...] = (1, 2)
+    span: tuple[float, float] = (0.0, 1.0)
 
 
 outers = st.builds(
@@ -37,6 +38,7 @@ outers = st.builds(
     name=st.text(st.characters(codec="utf-8")),
     on=st.booleans(),
     sizes=st.lists(st.integers(0, 9)).map(tuple),
+    span=st.tuples(st.floats(allow_nan=False), st.floats(allow_nan=False)),
 )
 
 
@@ -57,7 +59,7 @@ def test_overrides_take_the_field_s_type() -> None:
 @pytest.mark.parametrize(
     ("assignment", "said"),
     [
-        ("stepz=3", "Did you mean 'steps'? Allowed: inner, name, on, sizes, steps."),
+        ("stepz=3", "Did you mean 'steps'? Allowed: inner, name, on, sizes, span, steps."),
         ("inner.rat=3", "Did you mean 'inner.rate'?"),
         ("iner.rate=3", "Did you mean 'inner'?"),
         ("steps=many", "Allowed: a whole number."),
@@ -65,6 +67,8 @@ def test_overrides_take_the_field_s_type() -> None:
         ("inner.kind=fst", "Did you mean 'fast'? Allowed: fast, slow."),
         ("inner.limit=x", "Allowed: a whole number or none."),
         ("on=yes", "Allowed: true or false."),
+        ("span=1", "span = [1.0] is a list of 1. Allowed: a list of 2, each a number."),
+        ("span=1,2,3", "is a list of 3. Allowed: a list of 2"),
         ("inner=3", "is a table"),
         ("steps.more=3", "is a single value"),
         ("steps", "key=value"),

@@ -134,6 +134,8 @@ def _checked(value: Any, hint: Any, key: str) -> Any:
             if isinstance(value, str):
                 raise ConfigError(f"{key}: " + unknown("value", value, map(str, typing.get_args(option))))
         elif typing.get_origin(option) is tuple and isinstance(value, list | tuple):
+            if _length(option) not in (None, len(value)):
+                raise ConfigError(f"{key} = {list(value)!r} is a list of {len(value)}. Allowed: {_describe(hint)}.")
             return tuple(_checked(item, typing.get_args(option)[0], key) for item in value)
         elif option is float and isinstance(value, int | float) and not isinstance(value, bool):
             return float(value)
@@ -170,11 +172,18 @@ def _describe(hint: Any) -> str:
         if typing.get_origin(option) is Literal:
             words.append(" or ".join(map(str, typing.get_args(option))))
         elif typing.get_origin(option) is tuple:
-            words.append("a list, each " + _describe(typing.get_args(option)[0]))
+            count = "" if _length(option) is None else f" of {_length(option)}"
+            words.append(f"a list{count}, each {_describe(typing.get_args(option)[0])}")
         else:
             names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
             words.append(names.get(option, str(option)))
     return " or ".join(words + (["none"] if optional else []))
+
+
+def _length(hint: Any) -> int | None:
+    """How many values a tuple has; None for as many as one likes."""
+    arguments = typing.get_args(hint)
+    return None if arguments[-1] is Ellipsis else len(arguments)
 
 
 def _article(type_name: str) -> str:

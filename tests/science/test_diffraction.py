@@ -222,6 +222,13 @@ def simulate(probes: Probes, thickness: float) -> object:
             DataError,
             "no whole number of its cells of 4.05",
         ),
+        (
+            lambda: Simulator(build_crystal("Al"), Microscope(max_thickness_angstrom=1e9)),
+            DataError,
+            "would take .* GiB. Allowed: 8",
+        ),
+        (lambda: Simulator(build_crystal("Al"), Microscope(box_angstrom=1000)), DataError, "smaller box_angstrom"),
+        (lambda: Simulator(build_crystal("Al"), Microscope(sampling_angstrom=1e-4)), DataError, "coarser sampling"),
         (lambda: simulate(probe(), 1.0), DataError, "Allowed: 5 to 15 cells"),
         (lambda: simulate(probe(), 100.0), DataError, "Allowed: 5 to 15 cells"),
         (lambda: simulate(probe(semi_angle=13.0), 40.0), DataError, "semi-angle of 13 mrad"),

@@ -55,10 +55,10 @@ def test_names_say_what_a_sample_is() -> None:
 
 def test_settings_of_a_probe_depend_on_seed_crystal_and_number_alone_and_fill_their_ranges() -> None:
     data = AtomaiData(thicknesses=4)
-    draws = [draw_probe(data, 5, probe) for probe in range(400)]
-    again = draw_probe(AtomaiData(thicknesses=4, probes_per_crystal=40), 5, 7)
+    draws = [draw_probe(data, "Ni", probe) for probe in range(400)]
+    again = draw_probe(AtomaiData(thicknesses=4, probes_per_crystal=40), "Ni", 7)
     assert (again.semi_angle_mrad, again.dose) == (draws[7].semi_angle_mrad, draws[7].dose)
-    others = (draw_probe(data, 6, 7), draw_probe(AtomaiData(thicknesses=4, seed=1), 5, 7), draws[8])
+    others = (draw_probe(data, "Fe", 7), draw_probe(AtomaiData(thicknesses=4, seed=1), "Ni", 7), draws[8])
     assert all(other.dose != again.dose for other in others)
     for name in ("semi_angle_mrad", "defocus_angstrom", "dose"):
         values, (low, high) = np.asarray([getattr(draw, name) for draw in draws]), getattr(data, name)
@@ -86,20 +86,27 @@ def test_samples_are_pictures_with_what_they_show() -> None:
         assert 20 <= thickness <= 40
 
 
-def test_a_sample_stays_the_same_when_more_are_made() -> None:
+def test_a_sample_stays_the_same_when_more_are_made_or_fewer_crystals() -> None:
     few, many = small(probes_per_crystal=2).source(), small(probes_per_crystal=6).source()
+    others = small(probes_per_crystal=2, crystals=("Fe", "Cu")).source()
     pictures = []
-    for source in (few, many):
-        index = next(i for i in range(len(source)) if source.name(i) == "Al/probe00001/t00")
+    for source in (few, many, others):
+        index = next(i for i in range(len(source)) if source.name(i) == "Cu/probe00001/t00")
         out = allocate(source.spec, 1)
         source.read([index], out)
         pictures.append(out["image"])
-    assert torch.equal(*pictures)
+    assert torch.equal(pictures[0], pictures[1])
+    assert torch.equal(pictures[0], pictures[2])
+    assert others.spec.fields["label"].classes == ("Fe", "Cu")
+    assert len(others) == 4
 
 
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
+        ({"crystals": ("Al", "Unobtainium")}, "unknown crystal 'Unobtainium'"),
+        ({"crystals": ("Al",)}, "two or more, each named once"),
+        ({"crystals": ("Al", "Cu", "Al")}, "two or more, each named once"),
         ({"probes_per_crystal": 0}, "probes_per_crystal = 0"),
         ({"thicknesses": 0}, "thicknesses = 0"),
         ({"seed": -1}, "seed = -1"),

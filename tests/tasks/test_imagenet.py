@@ -15,6 +15,7 @@ from deepex.data.pack import PackConfig, pack
 from deepex.data.prepare import Preparer
 from deepex.data.source import allocate, read_all
 from deepex.errors import ConfigError, DataError, SampleError
+from deepex.launch.data import make_missing_data
 from deepex.tasks.imagenet import Imagenet, recipe
 from deepex.tasks.imagenet_data import ImagenetData
 from deepex.testing.source import check_source
@@ -154,6 +155,8 @@ def test_an_image_that_can_not_be_read_is_named_and_may_be_left_out(tree: Path) 
     making = ImagenetData(folder=str(tree), side=16)
     with pytest.raises(SampleError, match=r"broken\.JPEG can't be read \(damaged or not an image"):
         read_all(making.source())
+    with pytest.raises(DataError, match=r"--skip-bad N\. What is done is kept.* options: deepex data make imagenet"):
+        make_missing_data(Imagenet(folder=str(tree), file=str(tree.parent / "run.h5")), None, "quiet")
     packed = pack(making.source(), tree.parent / "x.h5", PackConfig(skip_bad=1), attributes=making.attributes())
     assert packed.num_samples == 18
     assert list(packed.left_out) == [f"train/{SYNSETS[1]}/broken.JPEG"]
@@ -191,7 +194,7 @@ def test_trees_that_are_none_are_told(tree: Path, tmp_path: Path) -> None:
 def test_one_class_is_refused(tmp_path: Path) -> None:
     for part in ("train", "val"):
         _save(tmp_path / part / "only" / "1.jpg", np.zeros((9, 9, 3), dtype=np.uint8))
-    with pytest.raises(DataError, match=r"train holds 1 class folders\. Allowed: 2 or more"):
+    with pytest.raises(DataError, match=r"train holds 1 class folder\. Allowed: 2 or more"):
         ImagenetData(folder=str(tmp_path)).source()
 
 

@@ -282,7 +282,7 @@ class Job:
         if len(bad) > self.config.skip_bad:
             more = f" ({len(bad)} such samples so far, {self.config.skip_bad} allowed)" if self.config.skip_bad else ""
             raise DataError(
-                f"{next(iter(bad.values()))}.{more} What is done is kept: the same command goes on with it."
+                f"{next(iter(bad.values())).rstrip('.')}.{more} What is done is kept: the same command goes on with it."
             )
 
     def _compare(self, earlier: Mapping[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 import os
 
-from deepex.errors import Interrupted, UsageError
+from deepex.errors import DataError, Interrupted, UsageError
 from deepex.launch.detect import Launched
 from deepex.record.pass_meter import Meter
 from deepex.record.progress import Verbosity, say_seconds
@@ -27,6 +27,8 @@ def make_missing_data(task: Task, launched: Launched | None, verbosity: Verbosit
     try:
         with Meter("making", source.spec.num_bytes, speaks=speaks) as meter:
             made = make_data(making, task.path, ranks=ranks, tell=meter.tell)
+    except DataError as error:
+        raise DataError(f"{error} To make it by itself, with its options: deepex data make {task.name}") from None
     except KeyboardInterrupt:
         raise Interrupted("stopped; what is made is kept. Go on with the same command.") from None
     if speaks:

@@ -32,6 +32,8 @@ from deepex.science.crystals import (
     wavelength_angstrom,
 )
 
+MAX_GIB = 8  # of one crystal's scattering matrices; those of the data set's own microscope take 0.2
+
 
 @dataclass(frozen=True, kw_only=True)
 class Microscope:
@@ -155,17 +157,33 @@ class Simulator:
             centred=crystal.centred,
             limit=BAND_LIMIT / 2 * min(x / edges[0], y / edges[1]),
         )
-        potential = project_potential(crystal, (x, y), microscope.thermal_angstrom).to(self.device)
         # Frequencies that are lit and that are seen, with one more on each side for soft edges and interpolation.
         cone = microscope.max_semi_angle_mrad + microscope.max_tilt_mrad
         self._lit = self._reach((cone, cone))
         self._seen = self._reach(tuple(half + microscope.max_tilt_mrad for half in microscope.half_mrad))
+        self._need_memory()
+        potential = project_potential(crystal, (x, y), microscope.thermal_angstrom).to(self.device)
         self._table, self._lit_index, self._seen_index = self._scatter(potential)
 
     def _reach(self, mrad: tuple[float, ...]) -> tuple[int, int]:
         """Whole numbers of the supercell's frequencies, along x and y, that cover an angle."""
         x, y = (int(a / 1e3 / self.microscope.wavelength * box) + 1 for a, box in zip(mrad, self.grid.box, strict=True))
         return x, y
+
+    def _need_memory(self) -> None:
+        """Refuse matrices that no machine holds: by areas in the plane of frequencies, before any is made."""
+        cosets = math.prod(self.grid.cells) * (2 if self.grid.centred else 1)
+        all_beams = math.pi * self.grid.limit**2 * math.prod(self.grid.box) / cosets
+        table = (self.last - self.first + 1) * _count(self._seen) * _count(self._lit) / cosets
+        gib = 8 * (2 * all_beams**2 + table) / 2**30
+        if gib > MAX_GIB:
+            asked = self.microscope
+            raise DataError(
+                f"the scattering matrices of {self.crystal.name} would take {gib:,.0f} GiB. Allowed: {MAX_GIB}. Ask "
+                f"for fewer thicknesses than {asked.min_thickness_angstrom:g} to {asked.max_thickness_angstrom:g} "
+                f"angstrom, a smaller box_angstrom than {asked.box_angstrom:g}, or a coarser sampling_angstrom than "
+                f"{asked.sampling_angstrom:g}."
+            )
 
     def _scatter(self, potential: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """How the lit waves of each coset leave a crystal of each thickness: cells x K x G seen x G lit.

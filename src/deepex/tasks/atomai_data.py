@@ -1,4 +1,4 @@
-"""The data set of AtomAI: diffraction patterns of 27 crystals, simulated probe by probe.
+"""The data set of AtomAI: diffraction patterns of up to 27 crystals, simulated probe by probe.
 
 A probe is a pure function of (seed, crystal, probe number), so ranks may share the work in any way.
 """
@@ -29,9 +29,10 @@ BUILD_SECONDS, IMAGES_PER_SECOND = 5.5, 620.0  # one core, without AVX-512: a cr
 
 @dataclass(frozen=True, kw_only=True)
 class AtomaiData:
-    """What to simulate: 27 crystals x `probes_per_crystal` probes x `thicknesses` images, and in which ranges.
+    """What to simulate: `crystals` x `probes_per_crystal` probes x `thicknesses` images, and in which ranges.
 
     Attributes:
+        crystals: two or more of the 27, by name; the order of the class numbers.
         thicknesses: images of one probe, each at a thickness of its own; images of different probes tell more.
         semi_angle_mrad, defocus_angstrom, thickness_angstrom: drawn evenly between these two.
         tilt_sigma_mrad: of a normal distribution along each axis, cut at 2.5 of it in any direction.
@@ -40,6 +41,7 @@ class AtomaiData:
         box_angstrom, sampling_angstrom: of the waves, see `deepex.science.diffraction.Microscope`.
     """
 
+    crystals: tuple[str, ...] = CRYSTALS
     probes_per_crystal: int = 27_000
     thicknesses: int = 1
     seed: int = 0
@@ -53,6 +55,11 @@ class AtomaiData:
     sampling_angstrom: float = 0.104
 
     def __post_init__(self) -> None:
+        for name in self.crystals:
+            if name not in CRYSTALS:
+                raise ConfigError(unknown("crystal", name, CRYSTALS))
+        if not 2 <= len(self.crystals) == len(set(self.crystals)):
+            raise ConfigError(f"crystals = {','.join(self.crystals)}. Allowed: two or more, each named once.")
         for name in ("probes_per_crystal", "thicknesses"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}. Allowed: whole numbers from 1.")
@@ -96,7 +103,7 @@ class AtomaiData:
 
     @property
     def core_seconds(self) -> float:
-        return len(CRYSTALS) * (BUILD_SECONDS + self.probes_per_crystal * self.thicknesses / IMAGES_PER_SECOND)
+        return len(self.crystals) * (BUILD_SECONDS + self.probes_per_crystal * self.thicknesses / IMAGES_PER_SECOND)
 
     def source(self) -> "AtomaiSource":
         return AtomaiSource(self)
@@ -104,7 +111,7 @@ class AtomaiData:
     def attributes(self) -> dict[str, Any]:
         """Where the data comes from, for the packed file."""
         return {
-            "title": "Convergent-beam electron diffraction of 27 crystals, simulated by multislice",
+            "title": f"Convergent-beam electron diffraction of {len(self.crystals)} crystals, simulated by multislice",
             "settings": asdict(self),
             "microscope": asdict(self.microscope),
             "versions": {name: metadata.version(name) for name in ("abtem", "ase", "deepex", "numpy", "torch")},
@@ -124,9 +131,9 @@ class Draw:
     generator: np.random.Generator
 
 
-def draw_probe(data: AtomaiData, crystal: int, probe: int) -> Draw:
+def draw_probe(data: AtomaiData, crystal: str, probe: int) -> Draw:
     """The probe of this number on this crystal; thicknesses are one in each of as many equal parts of the range."""
-    generator = np.random.default_rng((data.seed, crystal, probe))
+    generator = np.random.default_rng((data.seed, CRYSTALS.index(crystal), probe))
     tilt = generator.normal(scale=data.tilt_sigma_mrad, size=2)
     while np.hypot(*tilt) > TILT_CUT * data.tilt_sigma_mrad:
         tilt = generator.normal(scale=data.tilt_sigma_mrad, size=2)
@@ -144,14 +151,14 @@ def draw_probe(data: AtomaiData, crystal: int, probe: int) -> Draw:
 
 
 @lru_cache(maxsize=len(CRYSTALS))
-def _crystal(number: int) -> Crystal:
-    return build_crystal(CRYSTALS[number])
+def _crystal(name: str) -> Crystal:
+    return build_crystal(name)
 
 
 @lru_cache(maxsize=1)
-def _simulator(number: int, microscope: Microscope) -> Simulator:
+def _simulator(name: str, microscope: Microscope) -> Simulator:
     """Kept in the process that simulates, about 200 MB; it never travels with the source."""
-    return Simulator(_crystal(number), microscope)
+    return Simulator(_crystal(name), microscope)
 
 
 class AtomaiSource:
@@ -167,7 +174,7 @@ class AtomaiSource:
         self.spec = SampleSpec(
             fields={
                 "image": Field(shape=pixels, dtype="uint8", description="255 sqrt(electrons / those of the brightest)"),
-                "label": Field(shape=(), dtype="int64", description="crystal", classes=CRYSTALS),
+                "label": Field(shape=(), dtype="int64", description="crystal", classes=data.crystals),
                 "probe": Field(shape=(), dtype="int32", description="number of the probe, over all crystals"),
                 "validation": Field(shape=(), dtype="uint8", description="1 for each tenth probe of a crystal"),
                 "thickness_angstrom": Field(shape=(), dtype="float32", unit="angstrom", description="of the crystal"),
@@ -179,7 +186,7 @@ class AtomaiSource:
         )
 
     def __len__(self) -> int:
-        return len(CRYSTALS) * self.data.probes_per_crystal * self.data.thicknesses
+        return len(self.data.crystals) * self.data.group
 
     def place(self, index: int) -> tuple[int, int, int]:
         """Crystal, probe of that crystal, and thickness of a sample."""
@@ -188,7 +195,7 @@ class AtomaiSource:
 
     def name(self, index: int) -> str:
         crystal, probe, thickness = self.place(index)
-        return f"{CRYSTALS[crystal]}/probe{probe:05d}/t{thickness:02d}"
+        return f"{self.data.crystals[crystal]}/probe{probe:05d}/t{thickness:02d}"
 
     def read(self, indices: Indices, out: Batch) -> None:
         rows_of: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -216,23 +223,24 @@ class AtomaiSource:
         ready = {name: torch.from_numpy(values).repeat_interleave(times, 0) for name, values in content.items()}
         if wanted <= ready.keys():
             return ready
-        draws = [draw_probe(self.data, crystal, int(probe)) for probe in probes]
-        for name in ("tilt_mrad", "semi_angle_mrad", "defocus_angstrom", "dose"):
-            values = torch.from_numpy(np.asarray([getattr(draw, name) for draw in draws], dtype=np.float32))
-            ready[name] = values.repeat_interleave(times, 0)
-        cell = _crystal(crystal).edges_angstrom[2]
+        name = self.data.crystals[crystal]
+        draws = [draw_probe(self.data, name, int(probe)) for probe in probes]
+        for field in ("tilt_mrad", "semi_angle_mrad", "defocus_angstrom", "dose"):
+            values = torch.from_numpy(np.asarray([getattr(draw, field) for draw in draws], dtype=np.float32))
+            ready[field] = values.repeat_interleave(times, 0)
+        cell = _crystal(name).edges_angstrom[2]
         asked = torch.from_numpy(np.stack([draw.thickness_angstrom for draw in draws]))
         thickness = self._whole_cells(asked, cell)
         ready["thickness_angstrom"] = thickness.flatten().float()
         if "image" in wanted:
-            ready["image"] = self._photograph(crystal, draws, thickness)
+            ready["image"] = self._photograph(name, draws, thickness)
         return ready
 
     def _whole_cells(self, thickness: torch.Tensor, cell: float) -> torch.Tensor:
         low, high = self.data.thickness_angstrom
         return (thickness / cell).round().clamp(np.ceil(low / cell), np.floor(high / cell)) * cell
 
-    def _photograph(self, crystal: int, draws: Sequence[Draw], thickness: torch.Tensor) -> torch.Tensor:
+    def _photograph(self, crystal: str, draws: Sequence[Draw], thickness: torch.Tensor) -> torch.Tensor:
         edges = np.asarray(_crystal(crystal).edges_angstrom[:2])
         probes = Probes(
             semi_angle_mrad=torch.tensor([draw.semi_angle_mrad for draw in draws]),

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from deepex.data.findings import counted
 from deepex.data.source import Indices, as_array
 from deepex.data.sources.files import damaged
 from deepex.errors import DataError, unknown
@@ -73,7 +74,8 @@ class ImagenetData:
         root = Path(self.folder)
         known = _class_folders(root, self.folder, "train")
         if len(known) < 2:
-            raise DataError(f"{root / 'train'} holds {len(known)} class folders. Allowed: 2 or more, as in {TREE}.")
+            held = counted(len(known), "class folder")
+            raise DataError(f"{root / 'train'} holds {held}. Allowed: 2 or more, as in {TREE}.")
         judged = _class_folders(root, self.folder, "val")
         if not judged:
             raise DataError(f"{root / 'val'} holds no class folders. Sort its images into those of train: {TREE}.")
