@@ -73,6 +73,7 @@ def test_ranks_of_a_launcher_are_told_to_make_it_together(tmp_path: Path) -> Non
         (["data", "make", "atomai", "semi_angle_mrad=4,80"], "a grid of 0.104 angstrom holds angles up to"),
         (["data", "make", "atomai", "semi_angle_mrad=4"], "is a list of 1. Allowed: a list of 2, each a number."),
         (["data", "make", "atomai", "crystals=Al,Unobtainium"], "unknown crystal 'Unobtainium'"),
+        (["data", "make", "atomai", "thickness_angstrom=400,1e9"], "GiB. Allowed: 8. Ask for fewer thicknesses"),
         (["data", "make", "atomai", "crystals=Al"], "Allowed: two or more, each named once."),
         (["data", "make", "cosmoflow", "box=48"], "Allowed: an even cube"),
         (["data", "make", "cosmoflow", "cell_mpc=20"], "cell"),

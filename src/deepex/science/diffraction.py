@@ -115,6 +115,26 @@ class Probes:
     tilt_mrad: Tensor
 
 
+def check_memory(crystal: Crystal, microscope: Microscope) -> None:
+    """Refuse scattering matrices that no machine holds, by areas in the plane of frequencies, before any is made."""
+    x, y, height = crystal.edges_angstrom
+    area = max(microscope.box_angstrom, x) * max(microscope.box_angstrom, y)
+    cosets = area / (x * y) * (2 if crystal.centred else 1)
+    waves_per_mrad = area * (2 / 1e3 / microscope.wavelength) ** 2  # in a rectangle of half 1 x 1 mrad
+    lit = waves_per_mrad * (microscope.max_semi_angle_mrad + microscope.max_tilt_mrad) ** 2
+    seen = waves_per_mrad * math.prod(half + microscope.max_tilt_mrad for half in microscope.half_mrad)
+    beams = area * math.pi * (BAND_LIMIT / 2 / microscope.sampling_angstrom) ** 2 / cosets
+    thicknesses = (microscope.max_thickness_angstrom - microscope.min_thickness_angstrom) / height + 1
+    gib = 8 * (2 * beams**2 + thicknesses * lit * seen / cosets) / 2**30
+    if gib > MAX_GIB:
+        raise DataError(
+            f"the scattering matrices of {crystal.name} would take {gib:,.0f} GiB. Allowed: {MAX_GIB}. Ask for fewer "
+            f"thicknesses than {microscope.min_thickness_angstrom:g} to {microscope.max_thickness_angstrom:g} "
+            f"angstrom, a smaller box_angstrom than {microscope.box_angstrom:g}, or a coarser sampling_angstrom than "
+            f"{microscope.sampling_angstrom:g}."
+        )
+
+
 def multislice(waves: Tensor, transmission: Tensor, propagator: Tensor) -> Tensor:
     """Waves after the slices of a cell: psi <- F⁻¹ [ P · F ( T psi ) ] for each T.
 
@@ -138,6 +158,7 @@ class Simulator:
     """
 
     def __init__(self, crystal: Crystal, microscope: Microscope, device: torch.device | str = "cpu") -> None:
+        check_memory(crystal, microscope)
         self.crystal, self.microscope, self.device = crystal, microscope, torch.device(device)
         self.cell_angstrom = crystal.edges_angstrom[2]
         self.first = math.ceil(microscope.min_thickness_angstrom / self.cell_angstrom)
@@ -161,7 +182,6 @@ class Simulator:
         cone = microscope.max_semi_angle_mrad + microscope.max_tilt_mrad
         self._lit = self._reach((cone, cone))
         self._seen = self._reach(tuple(half + microscope.max_tilt_mrad for half in microscope.half_mrad))
-        self._need_memory()
         potential = project_potential(crystal, (x, y), microscope.thermal_angstrom).to(self.device)
         self._table, self._lit_index, self._seen_index = self._scatter(potential)
 
@@ -169,21 +189,6 @@ class Simulator:
         """Whole numbers of the supercell's frequencies, along x and y, that cover an angle."""
         x, y = (int(a / 1e3 / self.microscope.wavelength * box) + 1 for a, box in zip(mrad, self.grid.box, strict=True))
         return x, y
-
-    def _need_memory(self) -> None:
-        """Refuse matrices that no machine holds: by areas in the plane of frequencies, before any is made."""
-        cosets = math.prod(self.grid.cells) * (2 if self.grid.centred else 1)
-        all_beams = math.pi * self.grid.limit**2 * math.prod(self.grid.box) / cosets
-        table = (self.last - self.first + 1) * _count(self._seen) * _count(self._lit) / cosets
-        gib = 8 * (2 * all_beams**2 + table) / 2**30
-        if gib > MAX_GIB:
-            asked = self.microscope
-            raise DataError(
-                f"the scattering matrices of {self.crystal.name} would take {gib:,.0f} GiB. Allowed: {MAX_GIB}. Ask "
-                f"for fewer thicknesses than {asked.min_thickness_angstrom:g} to {asked.max_thickness_angstrom:g} "
-                f"angstrom, a smaller box_angstrom than {asked.box_angstrom:g}, or a coarser sampling_angstrom than "
-                f"{asked.sampling_angstrom:g}."
-            )
 
     def _scatter(self, potential: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """How the lit waves of each coset leave a crystal of each thickness: cells x K x G seen x G lit.

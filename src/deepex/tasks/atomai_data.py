@@ -17,7 +17,7 @@ from deepex.data.source import Indices
 from deepex.errors import ConfigError, unknown
 from deepex.sample import Batch, Field, SampleSpec
 from deepex.science.crystals import CRYSTALS, Crystal, build_crystal
-from deepex.science.diffraction import Microscope, Probes, Simulator, expose
+from deepex.science.diffraction import Microscope, Probes, Simulator, check_memory, expose
 
 SIZES = {"small": 1_000, "medium": 4_000, "paper": 27_000}  # probes of a crystal
 PROBES_AT_ONCE = 40  # enough to keep matrix products busy
@@ -170,6 +170,8 @@ class AtomaiSource:
 
     def __init__(self, data: AtomaiData) -> None:
         self.data = data
+        for name in data.crystals:
+            check_memory(_crystal(name), data.microscope)
         pixels = (1, data.microscope.rows, data.microscope.columns)
         self.spec = SampleSpec(
             fields={
