@@ -6,7 +6,7 @@ PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint co
 DEBIAN := chromium chromium-driver dataset-fashion-mnist iproute2 procps slurm-wlm slurm-wlm-basic-plugins munge
 
 .DEFAULT_GOAL := help
-.PHONY: help train test check bench soak science cluster clean
+.PHONY: help train test check bench soak science study cluster clean
 
 help:  ## what can be done here
 	@echo "deepex: train scientific deep-learning models, and see where the time goes"
@@ -33,6 +33,9 @@ bench: $(VENV)/bench.done  ## compare steps, input, strategies and ways to train
 
 science: $(VENV)/test.done  ## check the simulators against physics, and train every science task to its target (hours; resumable)
 	$(BIN)/python benchmarks/science.py
+
+study: $(VENV)/test.done  ## a scaling study of the protein task, checked by hand, killed at random, opened in a browser (a quarter of an hour)
+	$(BIN)/python benchmarks/study.py
 
 soak: $(VENV)/test.done  ## kill ranks at random moments in every strategy, and see that nothing hangs (an hour)
 	$(BIN)/python benchmarks/soak.py

@@ -1,15 +1,20 @@
 """The Python interface: one call from a task to a finished run with its page."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from deepex.config import merge, override
+from deepex.errors import UsageError
 from deepex.launch.recipes import read_recipe
 from deepex.launch.start import is_first_rank, resume, start
 from deepex.record.folder import RunFolder
 from deepex.record.progress import Verbosity
-from deepex.report import write_report
+from deepex.report import write_comparison, write_report, write_study_report
+from deepex.study import Plan, StudyFolder, is_study, read_outcome
+from deepex.study.conduct import conduct, open_study
+from deepex.study.place import LauncherPlace, LocalPlace, Place, choose_cores_per_rank
+from deepex.study.plan import Scaling, Varied, Where, judge
 from deepex.tasks import default_recipe
 from deepex.train.recipe import Recipe
 from deepex.train.task import Task
@@ -35,6 +40,23 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
+
+
+class Study:
+    """A study: its directory and what is in it."""
+
+    def __init__(self, folder: StudyFolder) -> None:
+        self.folder = folder
+        self.path = folder.path
+        self.page = folder.files.page
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        """What it found, as in study.json."""
+        return self.folder.files.read_json("study.json")
+
+    def __repr__(self) -> str:
+        return f"Study({str(self.path)!r})"
 
 
 def build_recipe(
@@ -80,6 +102,7 @@ def run(
     *,
     out: str | Path | None = None,
     verbosity: Verbosity = "lines",
+    page: bool = True,
     **changes: Any,
 ) -> Run:
     """Train, and write the run's directory and page.
@@ -88,22 +111,116 @@ def run(
         what: a task's name, the path of a recipe.toml, a task of your own, or a recipe.
         out: the run directory; by default a fresh name under runs/.
         verbosity: `lines`, `bar` or `quiet`.
+        page: whether to write the page; `deepex report RUN` writes it later.
         changes: `size`, `ranks`, `sync`, `fabric`, `precision`, `stage`, `seed`, `until`, and
             `settings={"data.batch": 32}` for any other key.
 
     Example: `run("protein", ranks=2, sync="local:epoch").summary["target_reached"]`
     """
     recipe = build_recipe(what, **changes)
-    return _finish(start(recipe, None if out is None else Path(out), verbosity))
+    return _finish(start(recipe, None if out is None else Path(out), verbosity), page)
 
 
-def resume_run(path: str | Path, *, verbosity: Verbosity = "lines") -> Run:
+def resume_run(path: str | Path, *, verbosity: Verbosity = "lines", page: bool = True) -> Run:
     """Go on with a run that was stopped early."""
-    return _finish(resume(Path(path), verbosity))
+    return _finish(resume(Path(path), verbosity), page)
 
 
-def _finish(folder: RunFolder) -> Run:
-    if is_first_rank():
+def build_plan(
+    recipe: Recipe,
+    *,
+    ranks: Sequence[int] = (1, 2),
+    sync: Sequence[str] | None = None,
+    vary: Sequence[str] = (),
+    scaling: Sequence[str] = ("weak",),
+    repeats: int = 3,
+    cutoffs: Sequence[float] = (),
+    launcher: str | None = None,
+    cluster: str | None = None,
+    cores_per_rank: int | None = None,
+) -> Plan:
+    """What a study of a recipe varies and judges, and where its runs go."""
+    if repeats < 1:
+        raise UsageError(f"repeats = {repeats}. Allowed: whole numbers from 1; intervals need 2 or more.")
+    varied = Varied(
+        ranks=tuple(ranks),
+        sync=tuple(sync or (recipe.sync,)),
+        scaling=cast(tuple[Scaling, ...], tuple(scaling)),
+        settings=tuple(vary),
+        seeds=tuple(range(recipe.seed, recipe.seed + repeats)),
+    )
+    if launcher is None and cluster is None:
+        cores_per_rank = choose_cores_per_rank(ranks) if cores_per_rank is None else cores_per_rank
+    where = Where(launcher=launcher, cluster=cluster, cores_per_rank=cores_per_rank)
+    return Plan(varied=varied, judged=judge(recipe, cutoffs), where=where)
+
+
+def study(
+    what: str | Path | Task | Recipe,
+    *,
+    out: str | Path | None = None,
+    verbosity: Verbosity = "lines",
+    retry: bool = False,
+    changes: Mapping[str, Any] | None = None,
+    **axes: Any,
+) -> Study:
+    """Run a recipe over varied axes, and write the study's directory and page. Started again, it goes on.
+
+    Arguments:
+        what: as for `run`.
+        out: the directory; by default one under studies/ that is the same for the same study.
+        verbosity: `quiet`, or anything else to hear of data that is made first.
+        retry: whether to run again what failed before.
+        changes: what stays fixed, as for `run`: `{"size": "paper"}`.
+        axes: `ranks=(1, 2)`, `sync=("allreduce", "local:epoch")`, `vary=("data.batch=32,64",)`, `scaling=("weak",)`,
+            `repeats=3`, `cutoffs=(0.2, 0.1)`, `launcher="srun -n {ranks}"`, `cores_per_rank=1`.
+
+    Example: `study("protein", ranks=(1, 2), repeats=2).outcome["findings"]`
+    """
+    recipe = build_recipe(what, **(changes or {}))
+    plan = build_plan(recipe, **axes)
+    folder = open_study(recipe, plan, None if out is None else Path(out), verbosity)
+    launcher = plan.where.launcher
+    place = LocalPlace(plan.where.cores_per_rank or 1) if launcher is None else LauncherPlace(launcher)
+    return conduct_study(folder, place, retry=retry)
+
+
+def conduct_study(
+    folder: StudyFolder, place: Place, *, retry: bool = False, look: Callable[[], None] = lambda: None
+) -> Study:
+    """Run what is left of a study, and write its outcome and page, also when it is stopped on the way."""
+    try:
+        conduct(folder, place, retry=retry, look=look, say=print)
+    finally:
+        if (folder.path / "study.json").exists():
+            write_study_report(folder.path)
+    return Study(folder)
+
+
+def report(path: str | Path) -> Path:
+    """Write the page of a run or of a study anew, finished or not; returns its path."""
+    path = Path(path)
+    if not is_study(path):
+        return write_report(RunFolder.open(path))
+    _judge(path)
+    return write_study_report(path)
+
+
+def compare(paths: Sequence[str | Path], out: str | Path) -> Path:
+    """Write one page of several studies of a task; what they differ in, machines and commits too, it says."""
+    for path in paths:
+        _judge(Path(path))
+    return write_comparison([Path(path) for path in paths], Path(out))
+
+
+def _judge(path: Path) -> None:
+    """Write a study's outcome as its runs show it now."""
+    folder = StudyFolder.open(path)
+    folder.files.write_json("study.json", read_outcome(folder))
+
+
+def _finish(folder: RunFolder, page: bool) -> Run:
+    if page and is_first_rank():
         write_report(folder)
     return Run(folder)
 

@@ -34,6 +34,7 @@ def test_local_ranks_share_the_cores(local: dict[str, object]) -> None:
     places = local["places"]
     assert isinstance(places, list)
     assert [place["threads"] for place in places] == [max(1, cores // 2)] * 2
+    assert [place["cores"] for place in places] == [cores / 2] * 2  # a half each where there is one core
     assert local["ranks"] == 2
 
 
@@ -62,3 +63,15 @@ def test_a_number_of_ranks_that_contradicts_the_launcher_is_refused(tmp_path: Pa
     assert done.returncode == 2
     assert "--ranks 3, but mpi started 2" in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_a_study_s_runs_go_through_srun(tmp_path: Path, slurm: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "deepex", "study", "protein", "--ranks", "2", "--repeats", "1", "stop.epochs=1"]
+    environment = {**os.environ, **slurm}
+    words = [*command, "--launcher", "srun -n {ranks}", "--out", "study", "--quiet"]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    (cell,) = json.loads((tmp_path / "study/study.json").read_text())["cells"]
+    assert (cell["ranks"], len(cell["runs"])) == (2, 1)
+    record = json.loads((tmp_path / "study/runs" / cell["runs"][0]["name"] / "record.json").read_text())
+    assert (record["launcher"], len(record["places"])) == ("slurm", 2)

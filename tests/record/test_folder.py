@@ -30,3 +30,15 @@ def test_a_file_where_a_folder_should_be_is_told_with_the_cure(tmp_path: Path) -
     (tmp_path / "file").touch()
     with pytest.raises(RunFolderError, match=r"can't be written: Not a directory\..*--out"):
         RunFolder.create(tmp_path / "file" / "run")
+
+
+def test_a_line_that_a_kill_cut_off_is_written_again(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    for epoch in (1, 2):
+        folder.append_line("metrics.jsonl", {"epoch": epoch})
+    log = folder.path / "metrics.jsonl"
+    log.write_text(log.read_text() + '{"epoch": 3, "lo')
+    assert [row["epoch"] for row in folder.read_lines("metrics.jsonl")] == [1, 2]
+    folder.keep_lines("metrics.jsonl", 2)
+    folder.append_line("metrics.jsonl", {"epoch": 3})
+    assert [row["epoch"] for row in folder.read_lines("metrics.jsonl")] == [1, 2, 3]

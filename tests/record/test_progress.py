@@ -1,10 +1,14 @@
 """What people read while a run goes on."""
 
+import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from deepex.record.progress import build_listener
+from deepex.record.folder import RunFolder
+from deepex.record.progress import ProgressFile, build_listener
 
 
 def epoch(bound: str | None, number: int = 1, *, thin: bool = False) -> dict[str, Any]:
@@ -44,3 +48,54 @@ def test_the_bar_tells_it_too(capsys: pytest.CaptureFixture[str]) -> None:
     listener.epoch(epoch("latency"))
     listener.close()
     assert "Bound by latency." in capsys.readouterr().out
+
+
+class Heard:
+    """A listener that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+
+    def say(self, text: str) -> None:
+        self.told.append(("say", text))
+
+    def step(self, epoch: int, step: int, steps: int, seconds: float) -> None:
+        self.told.append(("step", epoch, step, steps, seconds))
+
+    def epoch(self, row: Mapping[str, Any]) -> None:
+        self.told.append(("epoch", row["epoch"]))
+
+    def close(self) -> None:
+        self.told.append(("close",))
+
+
+ABOUT = {"epochs": 50, "target": {"metric": "rmse", "threshold": 0.1, "direction": "min"}}
+
+
+def test_where_a_run_stands_is_noted_at_most_every_two_seconds(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    listener = ProgressFile(Heard(), folder, ABOUT)
+    assert (folder.read_json("progress.json")["step"], folder.read_json("progress.json")["ended"]) == (0, False)
+    noted = []
+    for number in range(100):
+        listener.step(2, number + 1, 500, 61.2 + 0.1 * number)
+        noted.append(folder.read_json("progress.json")["step"])
+    assert sorted(set(noted)) == [1, 21, 41, 61, 81]
+    note = folder.read_json("progress.json")
+    assert abs(note.pop("time") - time.time()) < 60
+    assert note == {**ABOUT, "epoch": 3, "step": 81, "steps": 500, "seconds": pytest.approx(69.2), "ended": False}
+    listener.close()
+    note = folder.read_json("progress.json")
+    assert (note["epoch"], note["step"], note["ended"]) == (3, 100, True)
+    assert [path.name for path in folder.path.glob("progress*")] == ["progress.json"]
+
+
+def test_who_listens_hears_everything_and_a_note_that_fails_ends_nothing(tmp_path: Path) -> None:
+    heard = Heard()
+    listener = ProgressFile(heard, RunFolder(tmp_path / "gone"), ABOUT)
+    listener.say("hello")
+    listener.step(0, 1, 9, 0.5)
+    listener.epoch(epoch("input"))
+    listener.close()
+    assert heard.told == [("say", "hello"), ("step", 0, 1, 9, 0.5), ("epoch", 1), ("close",)]
+    assert not (tmp_path / "gone").exists()

@@ -42,7 +42,7 @@ def test_points_without_a_value_leave_valid_json() -> None:
         colours={"heat (K)": colour},
     )
     _, colourings = point_cloud(cloud)
-    assert colourings[0]["title"] == "heat (K): 0.5 to 2"
+    assert colourings[0]["traces"]["marker.colorbar.title.text"] == "heat (K): 0.5 to 2"
     assert "NaN" not in json.dumps(colourings)
 
 

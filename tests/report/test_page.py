@@ -2,15 +2,14 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from selenium.webdriver import ActionChains, Chrome, ChromeOptions
-from selenium.webdriver.chrome.service import Service
+from selenium.webdriver import ActionChains, Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
@@ -20,6 +19,7 @@ from deepex.launch.start import start
 from deepex.record.folder import RunFolder
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
 from deepex.report import write_report
+from deepex.report.frame import Gallery
 from deepex.report.material import read_material
 from deepex.report.page import build_page
 from deepex.tasks.arrays import ArrayTask
@@ -28,16 +28,6 @@ from deepex.train.recipe import Recipe, StopConfig
 from deepex.train.task import Illustration, ImageGrid, Matrix, Picture, Scatter, ScatterPanel
 
 RESIDUES = 28
-FLAGS = (
-    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --use-angle=swiftshader --enable-unsafe-swiftshader "
-    "--hide-scrollbars --window-size=1200,900"
-)
-ALL_DRAWN = """
-    const figures = [...document.querySelectorAll(".figure")];
-    const drawn = figure => figure.id.startsWith("points") ? ".gl-container canvas" : ".trace path, .hm image";
-    return figures.length > 0 && figures.every(figure => figure.querySelector(drawn(figure)));
-"""
 
 
 def write_data_set(path: Path, frames_each: int = 60, num_trajectories: int = 4) -> None:
@@ -79,30 +69,6 @@ def copied(finished: RunFolder, tmp_path: Path) -> RunFolder:
     return RunFolder.open(Path(shutil.copytree(finished.path, tmp_path / "copy")))
 
 
-@pytest.fixture(scope="module")
-def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
-    options = ChromeOptions()
-    for flag in FLAGS.split():
-        options.add_argument(flag)
-    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('profile')}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = Chrome(options=options, service=Service("/usr/bin/chromedriver"))
-    yield driver
-    driver.quit()
-
-
-@pytest.fixture
-def opened(chrome: Chrome) -> Callable[[RunFolder], Chrome]:
-    """Open a run's page and wait until all figures stand."""
-
-    def open_page(folder: RunFolder) -> Chrome:
-        chrome.get(folder.page.resolve().as_uri())
-        WebDriverWait(chrome, 60).until(lambda driver: driver.execute_script(ALL_DRAWN))
-        return chrome
-
-    return open_page
-
-
 def read_text(driver: Chrome) -> str:
     return driver.find_element(By.TAG_NAME, "main").text.replace("\u00a0", " ")
 
@@ -120,8 +86,8 @@ def count_bars(driver: Chrome) -> dict[str, int]:
     return found
 
 
-def test_page_draws_every_figure_without_errors(finished: RunFolder, opened: Callable[[RunFolder], Chrome]) -> None:
-    driver = opened(finished)
+def test_page_draws_every_figure_without_errors(finished: RunFolder, opened: Callable[[Path], Chrome]) -> None:
+    driver = opened(finished.page)
     names = {figure.get_attribute("id") for figure in driver.find_elements(By.CLASS_NAME, "figure")}
     assert {"loss-epoch", "loss-seconds", "metric-epoch", "metric-seconds", "phases"} < names
     assert any(name and name.startswith("points") for name in names)
@@ -129,8 +95,8 @@ def test_page_draws_every_figure_without_errors(finished: RunFolder, opened: Cal
     assert severe == []
 
 
-def test_page_asks_for_nothing_from_the_network(finished: RunFolder, opened: Callable[[RunFolder], Chrome]) -> None:
-    driver = opened(finished)
+def test_page_asks_for_nothing_from_the_network(finished: RunFolder, opened: Callable[[Path], Chrome]) -> None:
+    driver = opened(finished.page)
     messages = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
     asked = [m["params"] for m in messages if m["method"] == "Network.requestWillBeSent"]
     urls = [a["request"]["url"] for a in asked if a["documentURL"] == driver.current_url]
@@ -144,8 +110,8 @@ def test_page_asks_for_nothing_from_the_network(finished: RunFolder, opened: Cal
     assert outside == []
 
 
-def test_text_tells_outcome_time_and_findings(finished: RunFolder, opened: Callable[[RunFolder], Chrome]) -> None:
-    text, summary = read_text(opened(finished)), finished.read_json("summary.json")
+def test_text_tells_outcome_time_and_findings(finished: RunFolder, opened: Callable[[Path], Chrome]) -> None:
+    text, summary = read_text(opened(finished.page)), finished.read_json("summary.json")
     assert "did not reach its target" in text
     assert "target < 0.01" in text
     assert f"rmse {summary['value']:.4f}" in text
@@ -155,29 +121,29 @@ def test_text_tells_outcome_time_and_findings(finished: RunFolder, opened: Calla
     assert np.isfinite(summary["findings"]["native_fraction_r2"])
 
 
-def test_target_is_a_dashed_line(finished: RunFolder, opened: Callable[[RunFolder], Chrome]) -> None:
-    driver = opened(finished)
+def test_target_is_a_dashed_line(finished: RunFolder, opened: Callable[[Path], Chrome]) -> None:
+    driver = opened(finished.page)
     for name in ("metric-epoch", "metric-seconds"):
         dashed = driver.find_elements(By.CSS_SELECTOR, f"#{name} .scatterlayer path.js-line[style*='stroke-dasharray']")
         assert len(dashed) == 1
 
 
-def test_phases_have_a_bar_a_rank(finished: RunFolder, opened: Callable[[RunFolder], Chrome]) -> None:
-    assert count_bars(opened(finished)) == dict.fromkeys(STEP_PHASES + BESIDE_PHASES, 1)
+def test_phases_have_a_bar_a_rank(finished: RunFolder, opened: Callable[[Path], Chrome]) -> None:
+    assert count_bars(opened(finished.page)) == dict.fromkeys(STEP_PHASES + BESIDE_PHASES, 1)
 
 
-def test_phases_stay_readable_for_64_ranks(copied: RunFolder, opened: Callable[[RunFolder], Chrome]) -> None:
+def test_phases_stay_readable_for_64_ranks(copied: RunFolder, opened: Callable[[Path], Chrome]) -> None:
     log = (copied.path / "phases/rank00000.jsonl").read_text()
     for rank in range(64):
         (copied.path / f"phases/rank{rank:05d}.jsonl").write_text(log)
     write_report(copied)
-    driver = opened(copied)
+    driver = opened(copied.page)
     assert count_bars(driver) == dict.fromkeys(STEP_PHASES + BESIDE_PHASES, 64)
     bar = driver.find_element(By.CSS_SELECTOR, "#phases .point path")
     assert bar.rect["height"] > 8
 
 
-def test_every_kind_of_picture_is_drawn(copied: RunFolder, opened: Callable[[RunFolder], Chrome]) -> None:
+def test_every_kind_of_picture_is_drawn(copied: RunFolder, opened: Callable[[Path], Chrome]) -> None:
     draws = np.random.default_rng(0)
     truth = draws.random(50, dtype=np.float32)
     pictures: list[Picture] = [
@@ -204,8 +170,8 @@ def test_every_kind_of_picture_is_drawn(copied: RunFolder, opened: Callable[[Run
         ),
     ]
     shown = Illustration(findings={}, sentence="It shows.", pictures=pictures)
-    copied.write_text(copied.page.name, build_page(replace(read_material(copied), illustration=shown)))
-    driver = opened(copied)
+    copied.write_text(copied.page.name, build_page(replace(read_material(copied), illustration=shown), Gallery()))
+    driver = opened(copied.page)
     sizes = driver.execute_script("return [...document.images].map(image => [image.naturalWidth, image.naturalHeight])")
     assert sizes == [[9, 6]] * 2 + [[8, 8]] * 3
     verdicts = {kind: driver.find_element(By.CSS_SELECTOR, f".sample.{kind}").text for kind in ("good", "wrong")}
@@ -214,8 +180,8 @@ def test_every_kind_of_picture_is_drawn(copied: RunFolder, opened: Callable[[Run
     assert [entry for entry in driver.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 
-def test_another_colouring_changes_the_latent_space(finished: RunFolder, opened: Callable[[RunFolder], Chrome]) -> None:
-    driver = opened(finished)
+def test_another_colouring_changes_the_latent_space(finished: RunFolder, opened: Callable[[Path], Chrome]) -> None:
+    driver = opened(finished.page)
     figure = driver.find_element(By.CSS_SELECTOR, "[id^=points]")
 
     def title() -> str:
@@ -230,8 +196,8 @@ def test_another_colouring_changes_the_latent_space(finished: RunFolder, opened:
     WebDriverWait(driver, 30).until(lambda _: figure.screenshot_as_base64 != picture)
 
 
-def test_dragging_turns_the_latent_space(finished: RunFolder, opened: Callable[[RunFolder], Chrome]) -> None:
-    driver = opened(finished)
+def test_dragging_turns_the_latent_space(finished: RunFolder, opened: Callable[[Path], Chrome]) -> None:
+    driver = opened(finished.page)
     figure = driver.find_element(By.CSS_SELECTOR, "[id^=points]")
     driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", figure)
 
@@ -243,21 +209,21 @@ def test_dragging_turns_the_latent_space(finished: RunFolder, opened: Callable[[
     WebDriverWait(driver, 30).until(lambda _: eye() != before)
 
 
-def test_narrow_screen_needs_no_sideways_scrolling(finished: RunFolder, opened: Callable[[RunFolder], Chrome]) -> None:
-    driver = opened(finished)
+def test_narrow_screen_needs_no_sideways_scrolling(finished: RunFolder, opened: Callable[[Path], Chrome]) -> None:
+    driver = opened(finished.page)
     metrics = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": False}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     try:
-        opened(finished)
+        opened(finished.page)
         assert driver.execute_script("return document.documentElement.scrollWidth") == 390
     finally:
         driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-def test_run_without_outcome_has_a_page(copied: RunFolder, opened: Callable[[RunFolder], Chrome]) -> None:
+def test_run_without_outcome_has_a_page(copied: RunFolder, opened: Callable[[Path], Chrome]) -> None:
     (copied.path / "summary.json").unlink()
     write_report(copied)
-    text = read_text(opened(copied))
+    text = read_text(opened(copied.page))
     assert "The run is not complete" in text
     assert "2 of 2" in text
     assert not (copied.path / "summary.json").exists()
@@ -287,10 +253,10 @@ def test_task_without_pictures_tells_how_its_metric_moved(line: ArrayTask, tmp_p
     assert "findings" not in folder.read_json("summary.json")
 
 
-def test_text_of_the_record_is_no_markup(copied: RunFolder, opened: Callable[[RunFolder], Chrome]) -> None:
+def test_text_of_the_record_is_no_markup(copied: RunFolder, opened: Callable[[Path], Chrome]) -> None:
     mischief = "run </script><img id='mischief'>"
     copied.write_json("record.json", {**copied.read_json("record.json"), "command": mischief})
     write_report(copied)
-    driver = opened(copied)
+    driver = opened(copied.page)
     assert mischief in read_text(driver)
     assert driver.find_elements(By.ID, "mischief") == []

@@ -32,12 +32,15 @@ def test_a_run_reaches_its_target_and_leaves_a_whole_record(line_recipe: Recipe,
     assert summary["epochs"] == summary["epochs_to_target"] == len(rows)
     assert 0 < summary["seconds_to_target"] <= summary["seconds"]
     assert 0 < summary["share_of_peak"] < 1
+    assert [row["noise_scale"] for row in rows] == [None] * len(rows)  # one rank can't tell it
+    assert summary["noise_scale"] is None
+    assert summary["energy_joules"] is None or summary["energy_joules"] > 0  # most systems let only root read it
     assert len(folder.read_lines("phases/rank00000.jsonl")) == len(rows)
     record = folder.read_json("record.json")
     assert len(record["data_sha256"]) == 64
     (place,) = record["places"]
     assert place["host"] == record["hardware"]["host"]
-    assert place["threads"] == len(os.sched_getaffinity(0))
+    assert place["threads"] == place["cores"] == len(os.sched_getaffinity(0))
     assert summary["threads"] == torch.get_num_threads() == 1  # the step is too small to share
     assert place["heap_kept"]
     assert record["versions"]["torch"].startswith("2.")

@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from deepex.bench.workloads import Workload
 from deepex.fabric import SoloFabric
-from deepex.launch.rank import set_up_process, share_cores
+from deepex.launch.rank import count_threads, set_up_process, share_cores
 from deepex.record.flop_rules import RULES
 from deepex.record.flops import measure_gemm_peak
 from deepex.record.folder import RunFolder
@@ -71,7 +71,7 @@ def watch_layers(workload: Workload, precision: Precision, steps: int) -> tuple[
     fabric = SoloFabric(World())
     torch.manual_seed(0)
     recipe = replace(workload.recipe(), precision=precision)
-    set_up_process(recipe, share_cores(fabric))
+    set_up_process(recipe, count_threads(share_cores(fabric)))
     peaks = [measure_gemm_peak(torch.device("cpu"), DTYPES[precision])]
     with tempfile.TemporaryDirectory() as folder:
         loop = Loop(recipe, fabric, RunFolder.create(Path(folder) / "run"), Silent())

@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from deepex.cli import bench, cluster, data, doctor, report, resume, run, tasks
+from deepex.cli import bench, cluster, data, doctor, report, resume, run, study, tasks, watch
 from deepex.errors import DeepexError, Interrupted, PeerError, TrainingError
 from deepex.launch.rank import leave
 from deepex.launch.start import is_first_rank
@@ -19,8 +19,12 @@ app = typer.Typer(
 )
 app.command("run", epilog="Example:  deepex run protein --ranks 2 --sync local:epoch")(run.run)
 app.command("resume", epilog="Example:  deepex resume runs/2026-01-31_120000_protein_allreduce_2r_ab12")(resume.resume)
+app.command("watch", epilog="Example:  deepex watch runs/2026-01-31_120000_protein_allreduce_2r_ab12")(watch.watch)
 app.command("tasks", epilog="Example:  deepex tasks")(tasks.tasks)
 app.command("report", epilog="Example:  deepex report runs/2026-01-31_120000_protein_allreduce_2r_ab12")(report.report)
+app.command("study", epilog="Example:  deepex study protein --ranks 1,2 --sync allreduce,local:epoch --repeats 2")(
+    study.study
+)
 app.command("doctor", epilog="Example:  deepex doctor")(doctor.doctor)
 app.command(
     "cluster", epilog="Example:  deepex cluster --hosts 2 -- deepex run protein --sync local:epoch stop.epochs=2"

@@ -18,7 +18,7 @@ def print_outcome(run: Run, quiet: bool) -> None:
         console.print(_outcome(run))
         console.print(_phases(run))
         _print_diagnosis(console, run.summary.get("diagnosis"))
-    print(f"page: {run.page}")
+    print(f"page: {run.page}" if run.page.exists() else f"run: {run.path}")
 
 
 def _outcome(run: Run) -> Table:

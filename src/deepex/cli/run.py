@@ -41,6 +41,7 @@ def run(
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the summary here; - is stdout.")
     ] = None,
+    page: Annotated[bool, typer.Option("--page/--no-page", help="Write the page; deepex report does it later.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors and the page's path.")] = False,
 ) -> None:
     """Train, record everything, and write a page. The page's path is the last line."""
@@ -59,7 +60,7 @@ def run(
     to_stdout = json_file is not None and str(json_file) == "-"
     if json_file is not None and not to_stdout and is_first_rank():
         check_output(json_file, "--json")
-    finished = api.run(recipe, out=out, verbosity="quiet" if to_stdout else choose_verbosity(quiet))
+    finished = api.run(recipe, out=out, verbosity="quiet" if to_stdout else choose_verbosity(quiet), page=page)
     if not is_first_rank():
         return
     if to_stdout:

@@ -14,7 +14,7 @@ import torch
 from deepex.doctor.allreduce import COLLECTIVE_SECONDS, NUM_RANKS, REPEATS
 from deepex.errors import DeepexError, PeerError, TrainingError
 from deepex.fabric import FABRICS, Fabric, Meeting
-from deepex.launch.rank import leave, share_cores
+from deepex.launch.rank import count_threads, leave, share_cores
 from deepex.world import World
 
 
@@ -26,7 +26,7 @@ def main() -> None:
     try:
         meeting = Meeting(world, address=address, agent_store=True, timeout_seconds=COLLECTIVE_SECONDS)
         fabric = FABRICS[name](meeting)
-        torch.set_num_threads(share_cores(fabric))
+        torch.set_num_threads(count_threads(share_cores(fabric)))
         answer = {"median_seconds": {size: _time(fabric, size, repeats) for size, repeats in REPEATS.items()}}
         fabric.gather(None)  # a rank that left early would look dead to the other
     except DeepexError as error:

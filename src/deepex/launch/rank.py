@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from fractions import Fraction
 from typing import Any, NoReturn
 
@@ -18,7 +19,7 @@ from deepex.kernels import install_convolution, install_sixteen_bits
 from deepex.launch.detect import Launched
 from deepex.launch.heap import keep_heap
 from deepex.record.folder import RunFolder
-from deepex.record.progress import Listener, Silent, Verbosity, build_listener
+from deepex.record.progress import Listener, ProgressFile, Silent, Verbosity, build_listener
 from deepex.record.provenance import describe_versions
 from deepex.train.loop import Loop
 from deepex.train.recipe import Recipe
@@ -50,18 +51,19 @@ def _train(
     recipe: Recipe, fabric: Fabric, open_folder: Callable[[Fabric], RunFolder], verbosity: Verbosity
 ) -> RunFolder:
     _compare(recipe, fabric)
-    threads = share_cores(fabric)
-    process = set_up_process(recipe, threads)
+    cores = share_cores(fabric)
+    process = set_up_process(recipe, count_threads(cores))
     folder = open_folder(fabric)
     world = fabric.world
-    places = fabric.gather({"rank": world.rank, "host": world.host, **process})
+    places = fabric.gather({"rank": world.rank, "host": world.host, "cores": float(cores), **process})
     listener: Listener = Silent()
     if world.is_first:
         record = folder.read_json("record.json")
         folder.write_json(
             "record.json", {**record, "launcher": world.launcher, "fabric": fabric.name, "places": places}
         )
-        listener = build_listener(verbosity, recipe.stop.epochs, str(recipe.target))
+        told = build_listener(verbosity, recipe.stop.epochs, str(recipe.target))
+        listener = ProgressFile(told, folder, {"epochs": recipe.stop.epochs, "target": asdict(recipe.target)})
     try:
         Loop(recipe, fabric, folder, listener).run()
     finally:
@@ -78,7 +80,8 @@ def set_up_process(recipe: Recipe, threads: int) -> dict[str, Any]:
         "own_sixteen_bits": recipe.precision != "fp32" and install_sixteen_bits(),
     }
     torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    # The same as use_deterministic_algorithms, which also imports the compiler: seconds of every rank.
+    torch.set_deterministic_debug_mode("warn")
     deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # a property that torch hides; it costs time
     return done
 
@@ -91,13 +94,17 @@ def leave(exit_code: int) -> NoReturn:
     os._exit(exit_code)
 
 
-def share_cores(fabric: Fabric) -> int:
-    """Threads for this rank: each core that it may use, divided among the ranks of this host that may use it too."""
+def share_cores(fabric: Fabric) -> Fraction:
+    """Cores for this rank: each that it may use, divided among the ranks of this host that may use it too."""
     mine = os.sched_getaffinity(0)
     peers = fabric.gather((fabric.world.host, mine))
     here = [cores for host, cores in peers if host == fabric.world.host]
-    share = sum(Fraction(1, sum(core in cores for cores in here)) for core in mine)
-    return max(1, int(share))
+    return sum((Fraction(1, sum(core in cores for cores in here)) for core in mine), start=Fraction(0))
+
+
+def count_threads(cores: Fraction) -> int:
+    """Threads for a share of cores: whole ones, and one where ranks share a core."""
+    return max(1, int(cores))
 
 
 def _compare(recipe: Recipe, fabric: Fabric) -> None:

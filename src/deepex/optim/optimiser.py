@@ -92,6 +92,11 @@ class Optimiser:
             self._decay_matrices()
         self.rule.update(self.replica.weights, self.replica.gradients, self.rate, self._decay)
 
+    @property
+    def momentum(self) -> float:
+        """How much of a step's change goes on in the next."""
+        return self.config.betas[0] if self.config.name in ("adam", "adamw") else self.config.momentum
+
     def state_dict(self) -> dict[str, Tensor]:
         return self.rule.state
 

@@ -5,13 +5,29 @@ Knows neither what a step is for nor how long it takes.
 
 from collections.abc import Callable, Iterator
 from time import perf_counter
+from typing import TypeVar
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, _FlopCounterMode
 
 from deepex.record.flop_rules import RULES
 
+M = TypeVar("M")
 BUDGET_SECONDS = 1.0
+
+
+def spare_compiler(mode: type[M]) -> type[M]:
+    """Let a dispatch mode work without torch's compiler, whose import takes every rank seconds and which is not used.
+
+    torch wraps a mode's method in one that asks the compiler to leave it alone, and imports the compiler for that.
+    """
+    method = getattr(mode.__dict__.get("__torch_dispatch__"), "__wrapped__", None)
+    if method is not None:
+        method.__dynamo_disable = method
+    return mode
+
+
+spare_compiler(_FlopCounterMode)
 
 
 class _WholeStep:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from deepex.errors import RunFolderError
+from deepex.record.rows import parse_rows
 
 
 class RunFolder:
@@ -73,19 +74,19 @@ class RunFolder:
             file.write(json.dumps(value) + "\n")
 
     def keep_lines(self, name: str, last_epoch: int) -> None:
-        """Drop the lines of a log after an epoch: a resumed run writes them again."""
-        rows = self.read_lines(name)
-        kept = [row for row in rows if row["epoch"] <= last_epoch]
-        if len(kept) < len(rows):
-            self.write_text(name, "".join(json.dumps(row) + "\n" for row in kept))
+        """Drop the lines of a log after an epoch, and one that a kill cut off: a resumed run writes them again."""
+        kept = "".join(json.dumps(row) + "\n" for row in self.read_lines(name) if row["epoch"] <= last_epoch)
+        path = self.path / name
+        if path.exists() and path.read_text() != kept:
+            self.write_text(name, kept)
 
     def read_json(self, name: str) -> dict[str, Any]:
         return dict(json.loads((self.path / name).read_text()))
 
     def read_lines(self, name: str) -> list[dict[str, Any]]:
-        """The rows of a log; none if it was never written."""
+        """The complete rows of a log; none if it was never written."""
         path = self.path / name
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return parse_rows(path.read_text()) if path.exists() else []
 
     @contextmanager
     def writing(self) -> Iterator[None]:

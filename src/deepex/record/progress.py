@@ -1,14 +1,25 @@
-"""Progress for people: a live bar on a terminal, plain lines elsewhere, silence on request. Only rank 0 speaks."""
+"""Progress for people: a live bar on a terminal, plain lines elsewhere, silence on request. Only rank 0 speaks.
+
+Beside it rank 0 keeps a file of where the run stands, for whoever follows it from elsewhere.
+"""
 
 import sys
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Literal, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from deepex.errors import RunFolderError
+from deepex.record.folder import RunFolder
+
 Verbosity = Literal["bar", "lines", "quiet"]
 SECONDS_BETWEEN_LINES = 60.0
+PROGRESS_FILE = "progress.json"
+SECONDS_BETWEEN_NOTES = 2.0
+NOTES_SHARE = 0.005  # of the time may go into notes, where the file system is slow
 
 
 class Listener(Protocol):
@@ -121,6 +132,49 @@ class Bar(Silent):
         self.progress.stop()
 
 
+class ProgressFile:
+    """Tells another listener everything, and notes in progress.json where the run stands, at most every two seconds.
+
+    `epoch` counts from 1, as in metrics.jsonl, and is 0 before the first step; `ended` is whether the run has left its
+    loop, complete or not. A note that can't be written is left out: the run goes on.
+
+    Arguments:
+        listener: who else hears it.
+        folder: the run directory.
+        about: what never changes, for the same file: `epochs` at most, and the `target`.
+    """
+
+    def __init__(self, listener: Listener, folder: RunFolder, about: Mapping[str, Any]) -> None:
+        self.listener, self.folder, self.about = listener, folder, dict(about)
+        self._here, self._due = (-1, 0, 0, 0.0), 0.0
+        self._note()
+
+    def say(self, text: str) -> None:
+        self.listener.say(text)
+
+    def step(self, epoch: int, step: int, steps: int, seconds: float) -> None:
+        self.listener.step(epoch, step, steps, seconds)
+        self._here = epoch, step, steps, seconds
+        if seconds >= self._due:
+            self._due = seconds + max(SECONDS_BETWEEN_NOTES, self._note() / NOTES_SHARE)
+
+    def epoch(self, row: Mapping[str, Any]) -> None:
+        self.listener.epoch(row)
+
+    def close(self) -> None:
+        self.listener.close()
+        self._note(ended=True)
+
+    def _note(self, ended: bool = False) -> float:
+        """Replace the file; the seconds that it took."""
+        epoch, step, steps, seconds = self._here
+        began = time.perf_counter()
+        note = {"epoch": epoch + 1, "step": step, "steps": steps, **self.about, "seconds": seconds}
+        with suppress(RunFolderError):
+            self.folder.write_json(PROGRESS_FILE, {**note, "time": time.time(), "ended": ended})
+        return time.perf_counter() - began
+
+
 def build_listener(verbosity: Verbosity, epochs: int, target: str) -> Listener:
     """The listener for a verbosity; `target` is its text, such as '< 0.14'."""
     if verbosity == "bar":
@@ -156,14 +210,15 @@ def say_seconds(seconds: float) -> str:
     return f"{minutes} min {round(seconds) % 60} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def say_time_left(done: int, total: int, seconds: float) -> str:
-    """What is left of steps, if all of them are needed.
+def say_time_left(done: float, total: float, seconds: float) -> str:
+    """What is left of steps or epochs, if all of them are needed.
 
-    >>> say_time_left(10, 40, 30.0)
-    'at most 1:30 left'
+    >>> say_time_left(10, 40, 30.0), say_time_left(1, 25, 300.0)
+    ('at most 1:30 left', 'at most 2:00:00 left')
     """
     return f"at most {_minutes(seconds / done * (total - done))} left"
 
 
 def _minutes(seconds: float) -> str:
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02d}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

@@ -1,5 +1,6 @@
-"""From a run directory to one self-contained page. It reads what a run left behind and knows nothing of its course."""
+"""From the directory of a run or a study to one self-contained page. It reads what they left, and starts nothing."""
 
 from deepex.report.page import write_report
+from deepex.report.study_page import write_comparison, write_study_report
 
-__all__ = ["write_report"]
+__all__ = ["write_comparison", "write_report", "write_study_report"]

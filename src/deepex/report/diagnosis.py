@@ -2,7 +2,7 @@
 
 from html import escape
 
-from deepex.report.figures import CAUSE_COLOURS
+from deepex.report.look import CAUSE_COLOURS
 from deepex.report.sentences import say_share
 from deepex.train.diagnosis import Diagnosis
 

@@ -7,46 +7,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
+from deepex.record.rows import loss_names
+from deepex.report.look import ACCENT, GOAL, GRID, PHASE_COLOURS, Figure, lay_out, make_axis
 from deepex.report.material import Material, RankTime, Row
 from deepex.report.sentences import say_share
 from deepex.train.task import Matrix, PointCloud, ScatterPanel
 
-Figure = dict[str, Any]
-
-INK, FAINT, GRID, ACCENT, GOAL = "#1c2733", "#52606d", "#e4e8ee", "#1f5fbf", "#b42318"
-# Computing in blues, waiting in warm colours, so that what keeps a run from scaling stands out.
-PHASE_COLOURS = {
-    "input": "#e8a33d",
-    "forward": "#9cc5ec",
-    "backward": "#4a8fd0",
-    "update": "#1f4e8c",
-    "sync": "#c8446a",
-    "evaluate": "#8b96a3",
-    "checkpoint": "#b9a27c",
-}
-# The same colours for what a step's time goes to by cause.
-CAUSE_COLOURS = {
-    "computation": "#4a8fd0",
-    "framework": "#1f4e8c",
-    "cores": "#8b96a3",
-    "input": "#e8a33d",
-    "latency": "#e39ab0",
-    "bandwidth": "#c8446a",
-    "imbalance": "#8a5bb5",
-}
 PATTERNS = {"evaluate": "/", "checkpoint": "x"}
 PART_COLOURS = ("#6b7785", "#b07a1e", "#2f8f6b", "#8a5bb5")
 MAX_BARS = 96
-# What a row of metrics.jsonl holds besides the loss and its parts.
-NOT_LOSSES = {
-    "epoch", "seconds", "metric", "value", "learning_rate", "batch", "steps", "samples", "samples_per_second",
-    "step_wall_seconds", "phase_seconds", "sync_hidden_seconds", "bound", "diagnosis", "beside",
-}  # fmt: skip
 
 
 def loss_colours(rows: Sequence[Row]) -> dict[str, str]:
     """The loss and the parts it is made of, each with its colour."""
-    parts = [name for name in rows[0] if name not in NOT_LOSSES and name != "loss"]
+    parts = loss_names(rows[0])[1:]
     return {"loss": ACCENT, **{name: PART_COLOURS[index % len(PART_COLOURS)] for index, name in enumerate(parts)}}
 
 
@@ -57,7 +31,7 @@ def loss_curve(rows: Sequence[Row], against: str) -> Figure:
         for name, colour in loss_colours(rows).items()
     ]
     y_axis = {"title": {"text": "loss (training)"}, "rangemode": "tozero"}
-    return {"data": traces, "layout": _layout(_time_axis(rows, against), y_axis)}
+    return {"data": traces, "layout": lay_out(_time_axis(rows, against), y_axis)}
 
 
 def metric_curve(material: Material, against: str) -> Figure:
@@ -85,7 +59,7 @@ def metric_curve(material: Material, against: str) -> Figure:
         "font": {"color": GOAL, "size": 12},
     }
     y_range = [min(values) - margin, max(values) + margin]
-    layout = _layout(_time_axis(rows, against), {"title": {"text": f"{material.metric} (held-out)"}, "range": y_range})
+    layout = lay_out(_time_axis(rows, against), {"title": {"text": f"{material.metric} (held-out)"}, "range": y_range})
     layout["annotations"] = [label]
     return {"data": [_line(rows, against, "value", material.metric, ACCENT, 2.5), goal], "layout": layout}
 
@@ -106,8 +80,8 @@ def phase_bars(ranks: Sequence[RankTime]) -> Figure:
     step_axis = {"title": {"text": "in steps (s)"}, "range": [0, longest * (1 - share)]}
     every = max(1, len(shown) // 16)
     rank_axis = {"autorange": "reversed", "showgrid": False, "tickvals": names[::every], "automargin": True}
-    layout = _layout(step_axis | {"domain": [0, usable * (1 - share)]}, rank_axis)
-    layout["xaxis2"] = _axis(
+    layout = lay_out(step_axis | {"domain": [0, usable * (1 - share)]}, rank_axis)
+    layout["xaxis2"] = make_axis(
         {"title": {"text": "beside (s)"}, "range": [0, longest * share], "domain": [1 - usable * share, 1], "nticks": 3}
     )
     layout |= {"barmode": "stack", "bargap": 0.28 if pitch > 20 else 0.15, "hovermode": "closest"}
@@ -125,7 +99,7 @@ def choose_ranks(ranks: Sequence[RankTime]) -> list[RankTime]:
 
 
 def point_cloud(cloud: PointCloud) -> tuple[Figure, list[dict[str, Any]]]:
-    """A scatter that can be turned, and what changes in it with each colouring."""
+    """A scatter that can be turned, and a choice of what it is coloured by."""
     columns = np.asarray(cloud.points, dtype=np.float32).T
     colourings = [_colouring(name, values) for name, values in cloud.colours.items()]
     bar = {"orientation": "h", "thickness": 12, "len": 0.9, "y": 0, "yanchor": "top", "outlinewidth": 0}
@@ -137,15 +111,15 @@ def point_cloud(cloud: PointCloud) -> tuple[Figure, list[dict[str, Any]]]:
     }
     trace: Figure = {"type": "scatter3d", "mode": "markers", **dict(zip("xyz", columns, strict=True)), "marker": marker}
     if colourings:
-        first = colourings[0]
-        title = {"text": first["title"], "side": "top"}
+        first = colourings[0]["traces"]
+        title = {"text": first["marker.colorbar.title.text"], "side": "top"}
         marker |= {
-            "color": first["colour"],
+            "color": first["marker.color"][0],
             "colorscale": "Viridis",
             "showscale": True,
             "colorbar": bar | {"title": title},
         }
-        trace["hovertemplate"] = first["hover"]
+        trace["hovertemplate"] = first["hovertemplate"]
     axes = {
         f"{letter}axis": {
             "title": {"text": name},
@@ -155,7 +129,7 @@ def point_cloud(cloud: PointCloud) -> tuple[Figure, list[dict[str, Any]]]:
         }
         for letter, name in zip("xyz", cloud.axes, strict=True)
     }
-    layout = _layout({}, {})
+    layout = lay_out({}, {})
     camera = {"center": {"x": 0, "y": 0, "z": -0.12}}  # a little higher, clear of the colour bar
     layout |= {"scene": {**axes, "aspectmode": "cube", "dragmode": "orbit", "camera": camera}, "height": 560}
     layout |= {"margin": {"l": 0, "r": 0, "t": 0, "b": 60}}
@@ -186,7 +160,7 @@ def confusion(matrix: Matrix) -> Figure:
         "hovertemplate": "%{text}<extra></extra>",
     }
     every = {"tickvals": names, "showgrid": False, "automargin": True}
-    layout = _layout(
+    layout = lay_out(
         every | {"title": {"text": "taken for"}, "tickangle": -60},
         every | {"title": {"text": "true class"}, "autorange": "reversed"},
     )
@@ -217,20 +191,23 @@ def prediction(panel: ScatterPanel) -> Figure:
         "hovertemplate": "true %{x:.4g}<br>predicted %{y:.4g}<extra></extra>",
     }
     axis = {"range": bounds, "nticks": 6}
-    layout = _layout(axis | {"title": {"text": "true"}}, axis | {"title": {"text": "predicted"}})
+    layout = lay_out(axis | {"title": {"text": "true"}}, axis | {"title": {"text": "predicted"}})
     layout |= {"height": 330, "hovermode": "closest"}
     return {"data": [points, line], "layout": layout}
 
 
 def _colouring(name: str, values: NDArray[np.float32]) -> dict[str, Any]:
-    """What a colouring changes; a point without a value has none, since JSON knows no NaN."""
+    """A choice of colours; a point without a value has none, since JSON knows no NaN."""
     known = values[np.isfinite(values)]
     span = f": {known.min():.3g} to {known.max():.3g}" if len(known) else ": no values"
+    colours = [float(f"{value:.4g}") if np.isfinite(value) else None for value in values]
     return {
         "name": name,
-        "colour": [float(f"{value:.4g}") if np.isfinite(value) else None for value in values],
-        "title": name + span,
-        "hover": f"{name}: %{{marker.color:.3g}}<extra></extra>",
+        "traces": {
+            "marker.color": [colours],
+            "marker.colorbar.title.text": name + span,
+            "hovertemplate": f"{name}: %{{marker.color:.3g}}<extra></extra>",
+        },
     }
 
 
@@ -286,26 +263,3 @@ def _time_axis(rows: Sequence[Row], against: str) -> dict[str, Any]:
     if against == "seconds":
         return axis | {"title": {"text": "time (s)"}}
     return axis | {"title": {"text": "epochs"}} | ({"dtick": 1} if last <= 10 else {"nticks": 8})
-
-
-def _layout(x_axis: dict[str, Any], y_axis: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "template": "none",
-        "font": {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 13, "color": INK},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "margin": {"l": 58, "r": 14, "t": 12, "b": 46},
-        "height": 270,
-        "hovermode": "x unified",
-        "modebar": {"bgcolor": "rgba(255,255,255,0.85)", "color": "#7b8794", "activecolor": ACCENT},
-        "hoverlabel": {"bgcolor": "#ffffff", "bordercolor": "#c3cad3", "font": {"color": INK}},
-        "showlegend": False,
-        "xaxis": _axis(x_axis),
-        "yaxis": _axis(y_axis),
-    }
-
-
-def _axis(settings: dict[str, Any]) -> dict[str, Any]:
-    title = {**settings.get("title", {}), "font": {"size": 13, "color": FAINT}}
-    look = {"gridcolor": GRID, "zeroline": False, "linecolor": "#c3cad3", "tickfont": {"size": 12, "color": FAINT}}
-    return {**look, **settings, "title": title}

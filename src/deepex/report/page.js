@@ -17,7 +17,7 @@ HTMLCanvasElement.prototype.getContext = function (kind, options) {
 for (const source of document.querySelectorAll('script[type="application/json"][data-for]')) {
   const name = source.dataset.for;
   const place = document.getElementById(name);
-  const { figure, colourings } = JSON.parse(source.textContent);
+  const { figure, choices } = JSON.parse(source.textContent);
   if (touch) figure.layout.dragmode = figure.layout.scene ? "orbit" : false;
   for (const trace of figure.data) {
     if (trace.type === "bar" && place.clientWidth < labelWidth) delete trace.text;
@@ -26,20 +26,16 @@ for (const source of document.querySelectorAll('script[type="application/json"][
   const toImageButtonOptions = { filename: name, scale: 2 };
   Plotly.newPlot(place, figure.data, figure.layout, { ...config, modeBarButtons, toImageButtonOptions });
   for (const button of document.querySelectorAll(`.choices[data-for="${name}"] button`)) {
-    button.addEventListener("click", () => recolour(place, button, colourings[button.dataset.index]));
+    button.addEventListener("click", () => choose(place, button, choices[button.dataset.index]));
   }
   const printedWidth = place.closest(".curves, .panels") ? paperWidth / 2 - 10 : paperWidth;
   window.addEventListener("beforeprint", () => Plotly.relayout(place, { width: printedWidth }));
   window.addEventListener("afterprint", () => Plotly.relayout(place, { width: null, autosize: true }));
 }
 
-function recolour(place, chosen, colouring) {
+function choose(place, chosen, choice) {
   for (const button of chosen.parentElement.querySelectorAll("button")) {
     button.setAttribute("aria-pressed", String(button === chosen));
   }
-  Plotly.restyle(place, {
-    "marker.color": [colouring.colour],
-    "marker.colorbar.title.text": colouring.title,
-    hovertemplate: colouring.hover,
-  });
+  Plotly.update(place, choice.traces || {}, choice.layout || {});
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
 from deepex.record.progress import say_seconds
-from deepex.report.figures import PHASE_COLOURS
+from deepex.report.look import PHASE_COLOURS
 from deepex.report.material import Material
 from deepex.report.sentences import say_count, say_share, say_value
 
@@ -32,22 +32,23 @@ def key_figures(material: Material) -> str:
         verdict, kind = ("reached", "good") if summary["target_reached"] else ("not reached", "open")
     largest = max(STEP_PHASES, key=material.phase_seconds)
     tiles = [
-        _tile(say_value(last["value"]), f"{material.metric}, target {material.recipe.target} {verdict}", kind),
-        _tile(say_seconds(last["seconds"]), f"in {say_count(last['epoch'], 'epoch')}"),
-        _tile(f"{material.samples_per_second:,.0f}", "samples a second"),
-        _tile(say_share(material.phase_share(largest)), f"of the step in {largest}, its largest phase"),
+        show_tile(say_value(last["value"]), f"{material.metric}, target {material.recipe.target} {verdict}", kind),
+        show_tile(say_seconds(last["seconds"]), f"in {say_count(last['epoch'], 'epoch')}"),
+        show_tile(f"{material.samples_per_second:,.0f}", "samples a second"),
+        show_tile(say_share(material.phase_share(largest)), f"of the step in {largest}, its largest phase"),
     ]
     if summary is not None:
         rate = f"{summary['gflops_per_second']:,.1f} GFLOP/s"
-        tiles.append(_tile(say_share(summary["share_of_peak"]), f"of the GEMM peak, {rate}"))
+        tiles.append(show_tile(say_share(summary["share_of_peak"]), f"of the GEMM peak, {rate}"))
     else:
-        tiles.append(_tile(f"{last['epoch']} of {material.recipe.stop.epochs}", "epochs done"))
+        tiles.append(show_tile(f"{last['epoch']} of {material.recipe.stop.epochs}", "epochs done"))
     waiting = material.phase_share("input") + material.phase_share("sync")
-    tiles.append(_tile(say_share(waiting), "of the step waiting, for samples or other ranks"))
+    tiles.append(show_tile(say_share(waiting), "of the step waiting, for samples or other ranks"))
     return "".join(tiles)
 
 
-def _tile(figure: str, words: str, kind: str = "") -> str:
+def show_tile(figure: str, words: str, kind: str = "") -> str:
+    """A figure with a few words."""
     return f'<div class="tile {kind}"><b>{escape(figure)}</b><span>{escape(words)}</span></div>'
 
 

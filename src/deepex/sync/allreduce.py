@@ -4,12 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from deepex.fabric import Fabric, Work
 from deepex.replica import Entry
 from deepex.sync.link import measure_link
+from deepex.sync.noise import NoiseMeter, square
 from deepex.sync.sync import Setting
 from deepex.sync.wire import Plain, Wire
 from deepex.sync.written import Written
@@ -56,10 +58,12 @@ class AllReduce:
         self.staleness = None if self.wire.delays else 0
         self.lockstep: Fabric
         self.notes: dict[str, Any] = {}
+        self.noise = NoiseMeter()
         self._buckets: list[Bucket] = []
         self._bucket_of: dict[nn.Parameter, Bucket] = {}
         self._sent: list[Work] = []
         self._hooks: list[RemovableHandle] = []
+        self._squares: list[Tensor] | None = None  # of what this rank has sent, in a step that is looked at
 
     @classmethod
     def parse(cls, written: Written, wire: Wire) -> Self:
@@ -76,6 +80,9 @@ class AllReduce:
         self.wire.prepare(self.replica, self.lockstep)
         if self.lockstep.world.size == 1:
             return
+        if setting.measures_noise and not self.wire.delays:
+            self.noise.begin(self.lockstep.world.size, setting.batch)
+            self._squares = []  # slices leave before the step's number is known, so the first one is looked at
         total = self.replica.gradients.nbytes
         size = total
         if self.lockstep.overlaps:
@@ -95,6 +102,9 @@ class AllReduce:
         self._sent.clear()
         for bucket in self._buckets:
             bucket.missing = bucket.parameters
+        if self._squares is not None:
+            self.noise.add_gradient(torch.stack(self._squares).sum(), square(self.replica.gradients))
+        self._squares = [] if self.noise.is_due(step + 1) else None
         return True
 
     def mix_weights(self, step: int) -> bool:
@@ -134,6 +144,8 @@ class AllReduce:
 
     def _send(self, bucket: Bucket) -> None:
         gradients = self.replica.gradients[bucket.start : bucket.stop]
+        if self._squares is not None:
+            self._squares.append(square(gradients))
         self._sent.append(self.wire.mean_(gradients, bucket.start))
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from deepex.errors import ConfigError
 from deepex.fabric import Fabric, SharedFabric, inside_node
 from deepex.sync.hybrid import add_up
+from deepex.sync.noise import NoiseMeter
 from deepex.sync.server import Exchange
 from deepex.sync.sync import Setting
 from deepex.sync.wire import Wire
@@ -37,6 +38,7 @@ class Asynchronous:
         self.every = every
         self.lockstep: Fabric
         self.notes: dict[str, Any] = {}
+        self.noise = NoiseMeter()
         self.histogram: dict[int, int] = {}
 
     @classmethod

@@ -1,7 +1,7 @@
 """`auto`: measures what a step, a meeting and the noise of gradients are, and chooses how often replicas meet."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, inf, sqrt
 from statistics import fmean, median
 from time import perf_counter
@@ -13,6 +13,7 @@ from torch import Tensor
 from deepex.fabric import Fabric
 from deepex.sync.background import Background
 from deepex.sync.local import Local
+from deepex.sync.noise import NoiseMeter
 from deepex.sync.sync import Setting
 from deepex.sync.wire import Plain, Wire
 from deepex.sync.written import Written
@@ -87,6 +88,7 @@ class Auto:
         self.wire = wire or Plain()
         self.lockstep: Fabric
         self.notes: dict[str, Any] = {"choices": []}
+        self.noise = NoiseMeter()
         self._step_seconds: list[float] = []
         self._meeting_seconds: list[float] = []
         self._squares: list[tuple[float, float, int]] = []  # of own and of mean changes, after how many steps
@@ -104,9 +106,11 @@ class Auto:
         return num_ranks
 
     def prepare(self, setting: Setting) -> None:
-        self.setting, self.replica, self.lockstep = setting, setting.replica, setting.fabric
+        self.setting = replace(setting, measures_noise=False)  # what is at work need not look: this one does
+        self.replica, self.lockstep = setting.replica, setting.fabric
+        self.noise.begin(self.lockstep.world.size, setting.batch, setting.momentum)
         self._at_work: Local | Background = Local(1)
-        self._at_work.prepare(setting)
+        self._at_work.prepare(self.setting)
         self._chosen = torch.tensor([1.0, 0.0, 0.0])  # H, whether it overlaps, whether it was chosen by measuring
         self._anchor = self.replica.weights.clone()
         self._returned = perf_counter()
@@ -163,6 +167,7 @@ class Auto:
         self._meeting_seconds.append(perf_counter() - begun)
         if self._alone:
             self._squares.append((own, self._distance(), self._alone))
+            self.noise.add_change(*self._squares[-1])
         self._anchor.copy_(self.replica.weights)
         return met
 

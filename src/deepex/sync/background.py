@@ -7,6 +7,7 @@ from torch import Tensor
 
 from deepex.fabric import Fabric, Work
 from deepex.sync.allreduce import mean_statistics
+from deepex.sync.noise import NoiseMeter
 from deepex.sync.sync import Setting
 from deepex.sync.wire import Plain, Wire
 from deepex.sync.written import Written
@@ -38,6 +39,7 @@ class Background:
         self.staleness: int | None = None if self.wire.delays else 2 * interval - 1
         self.lockstep: Fabric
         self.notes: dict[str, Any] = {}
+        self.noise = NoiseMeter()
         self._work: Work | None = None
 
     @classmethod

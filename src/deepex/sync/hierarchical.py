@@ -35,6 +35,7 @@ class Hierarchical:
         self.staleness = None if stale[0] is None or stale[1] is None else stale[0] + stale[1]
         self.lockstep: Fabric
         self.notes: dict[str, Any] = {}
+        self.noise = inner.noise  # within a node
 
     @classmethod
     def of(cls, text: str, inner: Sync, outer: Sync) -> Self:
@@ -66,7 +67,8 @@ class Hierarchical:
         self._leads = self._node.world.is_first
         self.inner.prepare(replace(setting, fabric=self._node))
         if self._leads:
-            self.outer.prepare(replace(setting, fabric=setting.fabric.group(firsts), sends_early=False))
+            between = setting.fabric.group(firsts)
+            self.outer.prepare(replace(setting, fabric=between, sends_early=False, measures_noise=False))
         self._pass_on(self.replica.block)
         self._flag = torch.zeros(1)
         if len(firsts) == 1:

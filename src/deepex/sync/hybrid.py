@@ -46,6 +46,7 @@ class Hybrid:
         self.inner = AllReduce(wire)
         self.lockstep: Fabric
         self.notes: dict[str, Any] = {}
+        self.noise = self.inner.noise  # within a group
         self._written: Written | None = None
 
     @classmethod

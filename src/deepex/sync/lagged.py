@@ -7,6 +7,7 @@ from torch import Tensor
 
 from deepex.fabric import Fabric, Work
 from deepex.sync.allreduce import mean_statistics
+from deepex.sync.noise import NoiseMeter, square
 from deepex.sync.sync import Setting
 from deepex.sync.wire import Plain, Wire
 from deepex.sync.written import Written
@@ -33,7 +34,9 @@ class Lagged:
         self.staleness: int | None = None if self.wire.delays else 1
         self.lockstep: Fabric
         self.notes: dict[str, Any] = {}
+        self.noise = NoiseMeter()
         self._work: Work | None = None
+        self._square: Tensor | None = None  # of this rank's gradient under way, if it is looked at
 
     @classmethod
     def parse(cls, written: Written, wire: Wire) -> Self:
@@ -51,12 +54,17 @@ class Lagged:
             numel = self.replica.gradients.numel()
             self._under_way, self._spare = self.lockstep.empty(numel), self.lockstep.empty(numel)
             self._pending = torch.zeros(1)
+            if setting.measures_noise and not self.wire.delays:
+                self.noise.begin(self.lockstep.world.size, setting.batch)
 
     def mix_gradients(self, step: int) -> bool:
         if self.lockstep.world.size == 1:
             return True
         self._spare.copy_(self.replica.gradients)
         self._finish()
+        if self._square is not None:
+            self.noise.add_gradient(self._square, square(self._under_way))
+        self._square = square(self._spare) if self.noise.is_due(step) else None
         has_gradient = bool(self._pending)
         if has_gradient:
             self.replica.gradients.copy_(self._under_way)

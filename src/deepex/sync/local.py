@@ -1,5 +1,6 @@
 """`local:H` and `local:epoch`: ranks train alone and average their weights now and then, in one call."""
 
+from dataclasses import replace
 from typing import Any, Literal, Self, cast
 
 import torch
@@ -7,6 +8,7 @@ from torch import Tensor
 
 from deepex.fabric import Fabric
 from deepex.sync.allreduce import AllReduce, mean_statistics
+from deepex.sync.noise import ChangeWatch, NoiseMeter
 from deepex.sync.sync import Setting
 from deepex.sync.wire import Plain, Wire
 from deepex.sync.written import Written
@@ -59,6 +61,7 @@ class Local:
         self.staleness: int | None = None if interval is None or self.wire.delays else interval - 1
         self.lockstep: Fabric
         self.notes: dict[str, Any] = {}
+        self.noise = NoiseMeter()
         self._first = AllReduce() if after else None
         self._kept: dict[str, Tensor] = {}
 
@@ -87,14 +90,21 @@ class Local:
         self.lockstep.broadcast_(self.replica.block, source=0).wait()
         if self.interval is None and not self.wire.delays:
             self.staleness = setting.steps_per_epoch - 1
+        self._usual_steps = min(self.interval or setting.steps_per_epoch, setting.steps_per_epoch)
         self._alone = torch.zeros(1)  # whether replicas may differ
         self._kept = {"alone": self._alone}
+        self._watch = ChangeWatch(self.noise, self.replica.weights)
+        keeps = self.moments == "keep" or not setting.momentum  # else its formula for momentum does not hold
+        looks = setting.measures_noise and keeps and not self.wire.delays
         if self._first is not None:
-            self._first.prepare(setting)
+            self._first.noise = self.noise
+            self._first.prepare(replace(setting, measures_noise=looks))
             self.notes = self._first.notes
         if self.lockstep.world.size == 1:
             return
         self.wire.prepare(self.replica, self.lockstep)
+        if looks:
+            self.noise.begin(self.lockstep.world.size, setting.batch, setting.momentum)
         weights = self.replica.weights
         if self.outer != "average" or not self.wire.exact:
             self._kept["anchor"] = weights.clone()
@@ -106,6 +116,8 @@ class Local:
         if self._is_synchronous(step):
             assert self._first is not None
             return self._first.mix_gradients(step)
+        if self.noise.is_change_due(step, self._usual_steps) and not self._alone:
+            self._watch.begin(self._kept.get("anchor"))
         return True
 
     def mix_weights(self, step: int) -> bool:
@@ -116,6 +128,7 @@ class Local:
         if self._first is not None:
             self._first.retire()
         self._alone.fill_(1)
+        self._watch.count_step()
         if self.interval is not None and (step + 1) % self.interval == 0:
             self.meet()
             return True
@@ -135,10 +148,14 @@ class Local:
         self._alone.fill_(0)
         if self.lockstep.world.size == 1:
             return
+        self._watch.see_own()
         if "anchor" not in self._kept:
             self.lockstep.mean_(self.replica.block).wait()
+            self._watch.see_mean()
         else:
-            self._apply(self._mean_change())
+            change = self._mean_change()
+            self._watch.see_mean(change)
+            self._apply(change)
         if self.moments != "keep":
             self._mix_moments()
 

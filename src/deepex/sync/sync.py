@@ -8,6 +8,7 @@ from torch import Tensor
 
 from deepex.fabric import Fabric
 from deepex.replica import Replica
+from deepex.sync.noise import NoiseMeter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +21,9 @@ class Setting:
         moments: the optimiser's state by name; those as long as the weights belong to them, element by element.
         steps_per_epoch: steps between two calls of `drain`.
         batch: samples of one rank in one step.
+        momentum: how much of a step's change goes on in the next.
         sends_early: whether gradients may leave while backward runs: not if another strategy mixes them first.
+        measures_noise: whether to look at the noise of gradients: not if another strategy does.
     """
 
     replica: Replica
@@ -28,7 +31,9 @@ class Setting:
     moments: Mapping[str, Tensor]
     steps_per_epoch: int
     batch: int
+    momentum: float = 0.0
     sends_early: bool = True
+    measures_noise: bool = True
 
 
 class Sync(Protocol):
@@ -41,6 +46,7 @@ class Sync(Protocol):
         repeats: whether the same recipe gives the same bits again.
         lockstep: the ranks that make the same step at the same time; known after `prepare`.
         notes: what it found out and chose, for the record; plain values.
+        noise: what it has seen of the noise of gradients; nothing where it can't tell.
     """
 
     staleness: int | None
@@ -48,6 +54,7 @@ class Sync(Protocol):
     repeats: bool
     lockstep: Fabric
     notes: dict[str, Any]
+    noise: NoiseMeter
 
     def trainers(self, num_ranks: int) -> int:
         """How many of so many ranks train, the first ones; ConfigError if it can't work with that number.

@@ -104,22 +104,24 @@ class Cluster:
         self,
         command: Sequence[str],
         *,
+        hosts: int | None = None,
         ranks_per_host: int = 1,
         env: Mapping[str, str] | None = None,
         output: Path | None = None,
     ) -> "Ranks":
-        """Start a command on all hosts, with the variables by which torchrun tells a process its rank.
+        """Start a command on hosts, with the variables by which torchrun tells a process its rank.
 
         Arguments:
             command: program and arguments; programs beside this Python are found first.
+            hosts: on how many, the first ones; None for all.
             ranks_per_host: how many to start on each.
             env: variables to add, for all ranks.
-            output: a folder for all that ranks print, in rank0.txt, rank1.txt, …; without one rank 0's output is this
-                process's, and of the other ranks only what they print as errors.
+            output: a folder for all that ranks print, in rank0.txt, rank1.txt, …, or one file for all of them; without
+                one rank 0's output is this process's, and of the other ranks only what they print as errors.
         """
         port = FIRST_PORT + self._launches
         self._launches += 1
-        size = ranks_per_host * len(self.hosts)
+        size = ranks_per_host * (hosts or len(self.hosts))
         processes = []
         for rank in range(size):
             variables = {
@@ -138,7 +140,9 @@ class Cluster:
                 stdout: IO[str] | int | None = None if rank == 0 else subprocess.DEVNULL
                 stderr: int | None = None
                 if output is not None:
-                    stdout, stderr = stack.enter_context(open(output / f"rank{rank}.txt", "w")), subprocess.STDOUT
+                    path = output / f"rank{rank}.txt" if output.is_dir() else output
+                    mode = "w" if output.is_dir() else "a"
+                    stdout, stderr = stack.enter_context(open(path, mode)), subprocess.STDOUT
                 processes.append(host.popen(command, env=variables, stdout=stdout, stderr=stderr))
         return Ranks(processes)
 

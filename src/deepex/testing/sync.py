@@ -1,5 +1,6 @@
 """The contract of a synchronisation strategy. `check_sync` holds any strategy to it, on real ranks."""
 
+import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -32,18 +33,23 @@ def check_sync(
        made twice, where the strategy says that it repeats.
     5. A gradient has reached every replica after as many steps as `staleness` says, and not always sooner.
     6. A rank with fewer batches than the others hangs nobody, and ends with the same weights.
+    7. Of noise it has seen finite numbers or nothing, all ranks some or none, and a rank that is alone nothing.
 
     Example: `check_sync(lambda: parse("local:3"))`
     """
-    alone, plain = _train(make(), _solo()).block, _train(None, _solo()).block
+    sync = make()
+    alone, plain = _train(sync, _solo()).block, _train(None, _solo()).block
     assert torch.equal(alone, plain), "a world of one is not plain training"
+    assert sync.noise.take() is None, "a rank that is alone can't tell noise"
 
     def rank(fabric: Fabric) -> Outcome:
         prepared = _replica(seed=fabric.world.rank)
         make().prepare(_setting(prepared, fabric, Optimiser(CONFIG, prepared)))
+        watched = make()
         return Outcome(
             prepared=prepared.block.clone(),
-            whole=_train(make(), fabric).block.clone(),
+            whole=_train(watched, fabric).block.clone(),
+            noise=watched.noise.take(),
             again=_train(make(), fabric).block.clone(),
             resumed=_train(make(), fabric, again=make()).block.clone(),
             uneven=_train(make(), fabric, batches=STEPS - 2 * (fabric.world.rank % 2)).block.clone(),
@@ -59,21 +65,26 @@ def check_sync(
         assert torch.equal(found.uneven, ranks[0].uneven), "replicas differ after an epoch with fewer batches on one"
         assert not torch.equal(found.whole, start), "nothing was learned"
         assert torch.isfinite(found.whole).all(), "weights are not finite"
+        seen = list((found.noise or {}).values())
+        assert all(map(math.isfinite, seen)), "what was seen of noise is not finite"
         if strategy.repeats:
             assert torch.equal(found.again, found.whole), "the same run gives other bits the second time"
             assert torch.equal(found.resumed, found.whole), "a resumed run differs from one that was not interrupted"
         else:
             near = torch.dist(found.resumed, found.whole) < torch.dist(found.whole, start)
             assert near, "a resumed run is far from one that was not interrupted"
+    trainers = ranks[: strategy.trainers(num_ranks)]
+    assert len({found.noise is None for found in trainers}) == 1, "some ranks have seen noise, and others none"
     observed, declared = max(found.lag[0] for found in ranks), ranks[0].lag[1]
     assert declared in (None, observed), f"staleness is declared as {declared}, and {observed} was observed"
 
 
 class Outcome(NamedTuple):
-    """What a rank found: blocks, the most steps that a gradient took to reach it, and the declared staleness."""
+    """What a rank found: blocks, noise, the most steps that a gradient took to reach it, and the declared staleness."""
 
     prepared: Tensor
     whole: Tensor
+    noise: dict[str, float] | None
     again: Tensor
     resumed: Tensor
     uneven: Tensor

@@ -10,8 +10,8 @@ from deepex.data.keep import used_bytes
 from deepex.errors import Interrupted, TrainingError
 from deepex.fabric import Fabric
 from deepex.optim import Optimiser
-from deepex.record.cores import CoreWait
 from deepex.record.folder import RunFolder
+from deepex.record.gauges import Gauges
 from deepex.record.phases import Clock
 from deepex.record.progress import Listener
 from deepex.train import checkpoint
@@ -60,8 +60,9 @@ class Loop:
         """Train until the target or the last epoch; afterwards the directory holds the whole record."""
         self.prepare()
         self.resume()
-        self.started, self.queue = perf_counter() - self.position.seconds, CoreWait()
-        with closing(self.feed), self.stop.listening():
+        self.started = perf_counter() - self.position.seconds
+        self.gauges = Gauges(self.fabric, whole_epoch=self.position.step == 0)
+        with closing(self.feed), closing(self.gauges), self.stop.listening():
             while not self.is_done:
                 self.train_epoch()
                 self.close_epoch()
@@ -106,9 +107,8 @@ class Loop:
         here = self.position
         with self.clock.evaluate:
             tally = evaluate(self.task, self.replica.model, self.input.validation, self.fabric)
-        ranks = self.fabric.gather(
-            rank_row(here, self.input.steps, self.clock, self.queue, self.fabric.meter, self.seconds())
-        )
+        row = rank_row(here, self.input.steps, self.clock, self.gauges, self.sync.noise, self.seconds())
+        ranks = self.fabric.gather(row)
         here.epoch, here.step, here.loss_sums = here.epoch + 1, 0, {}
         here.seconds = max(rank["seconds"] for rank in ranks)
         self.journal.write_epoch(here, ranks, tally)

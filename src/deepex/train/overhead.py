@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from deepex.errors import DeepexError
+from deepex.record.flops import spare_compiler
 from deepex.sample import Batch
 
 PAIRS, WIDTH = 6, 8  # a short chain: on a busy core it is seldom interrupted
@@ -22,6 +23,7 @@ LARGE_STEP = 2_000_000_000  # FLOP; beyond, starting operators is a small part, 
 MOST_TIMES = 3  # an operator may cost so many times that of the chain; beyond, a small step reads many weights
 
 
+@spare_compiler
 class OperatorCount(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves the mode untyped
     """Counts the operators that run inside its `with` block, in the forward and in the backward.
 

@@ -54,6 +54,7 @@ class Step:
             moments=self.optimiser.state_dict(),
             steps_per_epoch=steps_per_epoch,
             batch=batch,
+            momentum=self.optimiser.momentum,
         )
 
     def follow(self, number: int) -> None:

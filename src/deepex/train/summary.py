@@ -3,13 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
-from deepex.fabric import Fabric, Meter
-from deepex.record.cores import CoreWait
+from deepex.fabric import Fabric
 from deepex.record.folder import RunFolder
+from deepex.record.gauges import Gauges
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES, Clock
+from deepex.sync.noise import NoiseMeter, noise_scale
 from deepex.train.checkpoint import Position
 from deepex.train.recipe import Recipe
 from deepex.train.task import Loss, Tally, Target
@@ -17,23 +18,22 @@ from deepex.train.yardstick import Yardstick
 
 
 def rank_row(
-    position: Position, steps: int, clock: Clock, queue: CoreWait, meter: Meter, seconds: float
+    position: Position, steps: int, clock: Clock, gauges: Gauges, noise: NoiseMeter, seconds: float
 ) -> dict[str, Any]:
     """What a rank tells of an epoch in which it had `steps` batches: a line of its phases file."""
-    carried = meter.take()
     return {
         "trains": steps > 0,
         "losses": {name: total / steps for name, total in position.loss_sums.items()},
         "seconds": seconds,
         **clock.take(),
-        "core_wait_seconds": queue.take(),
-        "fabric": carried,
-        "sync_hidden_seconds": max(0.0, carried["busy_seconds"] - carried["waited_seconds"]),
+        **gauges.take(),
+        "gradient_noise": noise.take(),
     }
 
 
 def epoch_row(recipe: Recipe, position: Position, ranks: list[dict[str, Any]], tally: Tally) -> dict[str, Any]:
     """A line of metrics.jsonl; losses and phases are means over ranks, the wall time that of the slowest."""
+    joules = [rank["energy_joules"] for rank in ranks if "energy_joules" in rank]  # of the rank of a node that reads it
     ranks = [rank for rank in ranks if rank["trains"]]
     steps, wall = max(rank["steps"] for rank in ranks), max(rank["step_wall_seconds"] for rank in ranks)
     samples = steps * recipe.data.batch * len(ranks)
@@ -52,6 +52,8 @@ def epoch_row(recipe: Recipe, position: Position, ranks: list[dict[str, Any]], t
         "step_wall_seconds": fmean(rank["step_wall_seconds"] for rank in ranks),
         "phase_seconds": _mean_phases(ranks),
         "sync_hidden_seconds": fmean(rank["sync_hidden_seconds"] for rank in ranks),
+        "noise_scale": noise_scale(rank["gradient_noise"] for rank in ranks),
+        "energy_joules": _total(joules),
     }
 
 
@@ -112,6 +114,8 @@ def summarise(
         "gflops_per_second": sum(rates) / 1e9,
         "share_of_peak": fmean(shares),
         "peak_memory_gib": max(memory) / 2**30,
+        "noise_scale": _late_median([row.get("noise_scale") for row in rows]),
+        "energy_joules": _total([row.get("energy_joules") for row in rows]),
     }
 
 
@@ -120,6 +124,26 @@ def _first_below(rows: Sequence[Mapping[str, Any]], target: Target, cutoff: floa
     row = next((row for row in rows if replace(target, threshold=cutoff).reached(row["value"])), None)
     epochs, seconds = (row["epoch"], row["seconds"]) if row else (None, None)
     return {"value": cutoff, "epochs": epochs, "seconds": seconds}
+
+
+def _total(parts: Sequence[float | None]) -> float | None:
+    """The sum of what is known in full.
+
+    >>> _total([1.0, 2.0]), _total([1.0, None]), _total([])
+    (3.0, None, None)
+    """
+    known = [part for part in parts if part is not None]
+    return sum(known) if known and len(known) == len(parts) else None
+
+
+def _late_median(values: Sequence[float | None]) -> float | None:
+    """The median of the last half of what is known: what changes as training goes on, as it was in the end.
+
+    >>> _late_median([1.0, None, 40.0, 50.0, None, 60.0]), _late_median([None])
+    (55.0, None)
+    """
+    known = [value for value in values if value is not None]
+    return median(known[len(known) // 2 :]) if known else None
 
 
 def _mean_phases(ranks: list[dict[str, Any]]) -> dict[str, float]:

@@ -1,0 +1,75 @@
+"""Learning speedup is time to equal quality, or words where there is none."""
+
+from typing import Any
+
+import pytest
+
+from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
+from deepex.study.estimate import Estimate
+from deepex.study.facts import Facts
+from deepex.study.learning import Saturation, judge_cutoff
+
+
+def run(epoch_seconds: float, *epochs_to: int | None, cores: float = 1.0) -> Facts:
+    values: dict[str, Any] = dict.fromkeys(("value", "samples_per_second", "gflops_per_second", "share_of_peak"), 1.0)
+    return Facts(
+        name="run",
+        seed=0,
+        epochs=30,
+        epoch_seconds=epoch_seconds,
+        epochs_to=epochs_to,
+        seconds_to=tuple(None if number is None else number * epoch_seconds for number in epochs_to),
+        samples=1000,
+        phase_seconds=dict.fromkeys(STEP_PHASES + BESIDE_PHASES, 1.0),
+        noise_scale=None,
+        energy_joules=None,
+        cores=cores,
+        shares_cores=False,
+        diagnosis=None,
+        curve={},
+        record={},
+        **values,
+    )
+
+
+def test_twice_as_fast_an_epoch_with_twice_the_epochs_gains_nothing() -> None:
+    found = judge_cutoff(0, 0.1, [run(1.0, 20, cores=2.0)], [run(2.0, 10)])
+    assert isinstance(found.speedup, Estimate)
+    assert found.speedup.value == pytest.approx(1.0)
+    assert found.epochs is not None
+    assert found.samples is not None
+    assert found.core_hours is not None
+    assert found.epochs.value == pytest.approx(20)
+    assert found.samples.value == pytest.approx(20_000)
+    assert found.core_hours.value == pytest.approx(20 * 2 / 3600)
+
+
+def test_each_cutoff_counts_its_own_epochs() -> None:
+    runs, alone = [run(1.0, 2, 20), run(1.0, 8, 20)], [run(2.0, 4, 5), run(2.0, 4, 5)]
+    easy, hard = (judge_cutoff(place, 0.1, runs, alone).speedup for place in (0, 1))
+    assert isinstance(easy, Estimate)
+    assert isinstance(hard, Estimate)
+    assert easy.value == pytest.approx(2.0)  # (2 x 4) / geometric mean of 2 and 8
+    assert hard.value == pytest.approx(0.5)
+
+
+def test_a_target_that_one_run_missed_gives_no_number() -> None:
+    found = judge_cutoff(0, 0.1, [run(1.0, 20), run(1.0, None)], [run(2.0, 10)])
+    assert found.speedup == "not reached (1 of 2 runs)"
+    assert (found.epochs, found.seconds, found.core_hours) == (None, None, None)
+
+
+def test_a_base_that_missed_it_gives_no_number_either() -> None:
+    found = judge_cutoff(0, 0.1, [run(1.0, 20)], [run(2.0, None)])
+    assert found.speedup == "not reached by what it is compared with"
+    assert found.epochs is not None
+
+
+def test_saturation_is_reached_by_half_at_the_critical_batch() -> None:
+    found = Saturation(noise_scale=640.0, batch=64)
+
+    def gain(ranks: float) -> float:
+        return (1 + found.noise_scale / found.batch) / (1 + found.noise_scale / (found.batch * ranks))
+
+    assert gain(found.critical_ranks) == pytest.approx(found.most / 2)
+    assert gain(1e9) == pytest.approx(found.most)
