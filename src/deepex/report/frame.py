@@ -35,11 +35,11 @@ def fill_page(*, title: str, caption: str, found: str, tiles: str, sections: Seq
 
 def show_sentences(sentences: Sequence[str]) -> str:
     """What was found, a paragraph each."""
-    return "".join(f"<p>{unbroken(escape(sentence))}</p>" for sentence in sentences)
+    return "".join(f"<p>{typeset(sentence)}</p>" for sentence in sentences)
 
 
 def show_section(title: str, caption: str, content: str) -> str:
-    return f'<section><h2>{escape(title)}</h2><p class="caption">{escape(caption)}</p>{content}</section>'
+    return f'<section><h2>{escape(title)}</h2><p class="caption">{typeset(caption)}</p>{content}</section>'
 
 
 class Gallery:
@@ -79,6 +79,15 @@ def _show_choices(name: str, choices: Sequence[Choice], question: str) -> str:
         f'<div class="choices" data-for="{name}" role="group" aria-label="{escape(question)}">'
         f"<span>{escape(question)}</span>{buttons}</div>"
     )
+
+
+def typeset(text: str) -> str:
+    """Plain text as HTML, with the indices of S_p, S_L, T_s, N_p and their like below the line.
+
+    >>> typeset("S_p = T_s/T_p < 2 %")
+    'S<sub>p</sub> = T<sub>s</sub>/T<sub>p</sub> &lt;\\xa02\\xa0%'
+    """
+    return re.sub(r"\b([NST])_([Lps])\b", r"\1<sub>\2</sub>", unbroken(escape(text)))
 
 
 def unbroken(text: str) -> str:

@@ -90,7 +90,7 @@ class Lineup:
         found: dict[str, Row] = {}
         for study in self.studies:
             for each in study["environments"]:
-                found.setdefault(repr({**each, "runs": None}), each)
+                found.setdefault(repr({**each, "runs": None, "launchers": None}), each)
         return list(found.values())
 
 

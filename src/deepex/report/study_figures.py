@@ -216,12 +216,12 @@ def _series_line(lineup: Lineup, number: int, known: Sequence[tuple[Row, Row]], 
         "marker": {"size": 9, "color": colour, "symbol": f"{symbol}-open" if shared else symbol},
         "hovertemplate": f"{name}<br>%{{x}} ranks: %{{y:.4g}}{note}<extra></extra>",
     }
-    if all(each["low"] is not None for each in found):
+    if any(each["low"] is not None for each in found):
         trace["error_y"] = {
             "type": "data",
             "symmetric": False,
-            "array": [each["high"] - each["value"] for each in found],
-            "arrayminus": [each["value"] - each["low"] for each in found],
+            "array": [(each["high"] or each["value"]) - each["value"] for each in found],
+            "arrayminus": [each["value"] - (each["low"] or each["value"]) for each in found],
             "thickness": 1.2,
             "width": 4,
             "color": colour,

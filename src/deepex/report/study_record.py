@@ -97,7 +97,7 @@ def say_software(each: Row) -> str:
     state = {True: "clean", False: "with changes", None: "not under version control"}[each["clean"]]
     versions = ", ".join(f"{name} {version}" for name, version in each["versions"].items())
     commit = f"deepex at commit {each['commit'] or 'unknown'} ({state})"
-    return f"{commit}; {versions}; launcher {each['launcher']}, fabric {each['fabric']}"
+    return f"{commit}; {versions}; {' and '.join(['one rank alone', *each['launchers']])}"
 
 
 def say_hardware(each: Row) -> str:

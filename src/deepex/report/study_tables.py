@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from deepex.report.frame import typeset
 from deepex.report.lineup import Lineup, Row
 from deepex.report.sentences import say_share
 from deepex.report.tables import show_tile
@@ -176,6 +177,6 @@ def _row(lineup: Lineup, cell: Row, values: Sequence[str]) -> str:
 
 
 def _table(heads: Sequence[str], rows: Sequence[str]) -> str:
-    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
+    head = "".join(f"<th>{typeset(text)}</th>" for text in heads)
     body = f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
     return f'<div class="scroll"><table class="cells">{body}</table></div>'

@@ -7,6 +7,7 @@ from typing import Any
 
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
 from deepex.record.progress import say_seconds
+from deepex.report.frame import typeset
 from deepex.report.look import PHASE_COLOURS
 from deepex.report.material import Material
 from deepex.report.sentences import say_count, say_share, say_value
@@ -49,7 +50,7 @@ def key_figures(material: Material) -> str:
 
 def show_tile(figure: str, words: str, kind: str = "") -> str:
     """A figure with a few words."""
-    return f'<div class="tile {kind}"><b>{escape(figure)}</b><span>{escape(words)}</span></div>'
+    return f'<div class="tile {kind}"><b>{escape(figure)}</b><span>{typeset(words)}</span></div>'
 
 
 def phase_table(material: Material) -> str:

@@ -46,7 +46,7 @@ def _speed(outcome: Row, cells: Sequence[Row]) -> str:
     return (
         f"{say_cell(best)} go through an epoch {say_estimate(best['speedup'])} times as fast as {alone} and come to "
         f"{goal} {say_estimate(end['speedup'])} times as fast, with {end['epochs']['value']:.3g} epochs instead of "
-        f"{before:.3g}; of all cells that is the {'best' if len(learned) > 1 else 'only'} learning speedup."
+        f"{before:.3g}{'; of all cells that is the best learning speedup' if len(learned) > 1 else ''}."
     )
 
 

@@ -140,11 +140,11 @@ def find_environments(runs: Sequence[Facts]) -> list[dict[str, Any]]:
             "commit": code.get("commit"),
             "clean": code.get("clean"),
             "versions": run.record["versions"],
-            "launcher": run.record["launcher"],
-            "fabric": run.record["fabric"],
         }
-        same = {name: value for name, value in seen.items() if name not in ("launcher", "fabric")}
-        entry = found.setdefault(repr(same), {**seen, "runs": []})
+        entry = found.setdefault(repr(seen), {**seen, "launchers": [], "runs": []})
+        how = f"{run.record['launcher']}, fabric {run.record['fabric']}"
+        if len(run.record["places"]) > 1 and how not in entry["launchers"]:
+            entry["launchers"].append(how)
         entry["runs"].append(run.name)
     return list(found.values())
 
