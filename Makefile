@@ -25,11 +25,10 @@ check: $(VENV)/test.done  ## style, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-bench: $(VENV)/bench.done  ## compare steps, input, strategies and ways to train with what people use today (an hour and a half)
+bench: $(VENV)/bench.done  ## compare steps, input and strategies with what people use today (an hour and a half)
 	$(BIN)/deepex bench step --json benchmarks/step.json --markdown benchmarks/step_$$(date +%F).md
 	$(BIN)/deepex bench input --json benchmarks/input.json --markdown benchmarks/input_$$(date +%F).md
 	$(BIN)/deepex bench sync --json benchmarks/sync.json --markdown benchmarks/sync_$$(date +%F).md
-	$(BIN)/python benchmarks/protein.py
 
 science: $(VENV)/test.done  ## check the simulators against physics, and train every science task to its target (hours; resumable)
 	$(BIN)/python benchmarks/science.py

@@ -8,11 +8,13 @@ def test_the_public_names_are_exactly_these() -> None:
         "Loss",
         "Recipe",
         "Run",
+        "Study",
         "Tally",
         "Target",
         "Task",
         "build_recipe",
         "resume_run",
         "run",
+        "run_study",
     ]
     assert all(hasattr(deepex, name) for name in deepex.__all__)

@@ -6,7 +6,7 @@ run = dx.run("protein", ranks=2, sync="local:epoch")
 
 from importlib import metadata
 
-from deepex.api import Run, build_recipe, resume_run, run
+from deepex.api import Run, Study, build_recipe, resume_run, run, run_study
 from deepex.errors import DeepexError
 from deepex.tasks.arrays import ArrayTask
 from deepex.train.recipe import Recipe
@@ -19,10 +19,12 @@ __all__ = [
     "Loss",
     "Recipe",
     "Run",
+    "Study",
     "Tally",
     "Target",
     "Task",
     "build_recipe",
     "resume_run",
     "run",
+    "run_study",
 ]

@@ -155,7 +155,7 @@ def build_plan(
     return Plan(varied=varied, judged=judge(recipe, cutoffs), where=where)
 
 
-def study(
+def run_study(
     what: str | Path | Task | Recipe,
     *,
     out: str | Path | None = None,
@@ -175,7 +175,7 @@ def study(
         axes: `ranks=(1, 2)`, `sync=("allreduce", "local:epoch")`, `vary=("data.batch=32,64",)`, `scaling=("weak",)`,
             `repeats=3`, `cutoffs=(0.2, 0.1)`, `launcher="srun -n {ranks}"`, `cores_per_rank=1`.
 
-    Example: `study("protein", ranks=(1, 2), repeats=2).outcome["findings"]`
+    Example: `run_study("protein", ranks=(1, 2), repeats=2).outcome["findings"]`
     """
     recipe = build_recipe(what, **(changes or {}))
     plan = build_plan(recipe, **axes)

@@ -14,6 +14,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from deepex import api
+from deepex.cli.app import run_command
 from deepex.record.folder import RunFolder
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
 from deepex.report.live_study import StudyNews, guess_seconds_left, show_study
@@ -160,6 +161,15 @@ def test_the_record_is_enough_to_run_it_again(study: Path, opened: Callable[[Pat
     for part in ("algorithm", "software", "data", "hardware", "command", "A Processor", "f" * 64, "0" * 40):
         assert part in text
     assert "--ranks 1,2,4 --sync 'allreduce,local:8' --scaling weak --repeats 1" in text
+
+
+def test_watching_a_study_shows_its_table(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["watch", str(study)]) == 0
+    told = capsys.readouterr().out
+    assert "5 of 5 runs done" in told
+    assert told.splitlines()[-1] == f"page: {study / 'report.html'}"
+    assert run_command(["watch", str(study), "--tensorboard", "events"]) == 2
+    assert "Allowed: a run." in capsys.readouterr().err
 
 
 def test_the_terminal_shows_the_same_runs(study: Path) -> None:

@@ -51,7 +51,9 @@ def plane() -> ArrayTask:
 def conduct(place: Path) -> api.Study:
     """One rank and two, two seeds."""
     rate = {"settings": {"optimiser.learning_rate": 0.02}}
-    return api.study(plane(), out=place, verbosity="quiet", ranks=(1, 2), sync=("local:4",), repeats=2, changes=rate)
+    return api.run_study(
+        plane(), out=place, verbosity="quiet", ranks=(1, 2), sync=("local:4",), repeats=2, changes=rate
+    )
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +177,7 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     """More ranks than cores, a rate with which nothing is learned, and a quality that nobody reaches."""
     place = tmp_path_factory.mktemp("troubled") / "study"
     ranks = len(os.sched_getaffinity(0)) + 1
-    study = api.study(
+    study = api.run_study(
         plane(),
         out=place,
         verbosity="quiet",
@@ -213,5 +215,5 @@ def test_what_is_never_reached_is_no_number(troubled: Mapping[str, Any]) -> None
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(DeepexError, match="exists and is no study"):
-        api.study(plane(), out=tmp_path, verbosity="quiet", repeats=1)
+        api.run_study(plane(), out=tmp_path, verbosity="quiet", repeats=1)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

@@ -95,7 +95,9 @@ def record_tables(material: Material) -> str:
     """Everything that is needed to run it again or to doubt it; long parts are collapsed."""
     record, summary = material.record, material.summary or {}
     rows = {
+        "algorithm": escape(_algorithm(material)),
         "command": _code(record.get("command")),
+        "again": _code(f"deepex run {material.folder.recipe}"),
         "deepex's commit": _repository(record.get("code", {})),
         "project's commit": _repository(record.get("project", {})),
         "versions": _pairs(record.get("versions", {})),
@@ -111,6 +113,17 @@ def record_tables(material: Material) -> str:
     body = "".join(f"<tr><th>{escape(name)}</th><td>{value}</td></tr>" for name, value in rows.items() if value)
     recipe = f"<details><summary>recipe.toml</summary><pre>{escape(material.folder.recipe.read_text())}</pre></details>"
     return f'<table class="record"><tbody>{body}</tbody></table>{recipe}{_changes(record)}'
+
+
+def _algorithm(material: Material) -> str:
+    """What was trained, how, and to what end, in one line; the recipe has all of it."""
+    recipe = material.recipe
+    return (
+        f"task {recipe.task.name}; {recipe.optimiser.name} at {recipe.optimiser.learning_rate:g}, "
+        f"{recipe.schedule.name} rate; {recipe.data.batch} samples a rank and step, "
+        f"{recipe.data.batch * recipe.world.ranks:,} of all; sync {recipe.sync}; at most "
+        f"{say_count(recipe.stop.epochs, 'epoch')}, to {material.metric} {recipe.target}"
+    )
 
 
 def _code(text: object) -> str:
