@@ -1,7 +1,7 @@
 """`deepex study`: many runs of one recipe over varied axes, and one page of what they show."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +15,7 @@ from deepex import api
 from deepex.cli.output import check_output, write_output
 from deepex.cli.run import choose_verbosity
 from deepex.errors import UsageError
+from deepex.launch.detect import find_world
 from deepex.record.progress import Verbosity
 from deepex.report.live_study import StudyNews, show_study
 from deepex.study import Plan, StudyFolder, is_study
@@ -77,34 +78,19 @@ def study(
 
     Started again, it goes on: what is done is not run twice.
     """
+    refuse_ranks()
     to_stdout = json_file is not None and str(json_file) == "-"
     verbosity: Verbosity = "quiet" if quiet or to_stdout else choose_verbosity(quiet)
     if json_file is not None and not to_stdout:
         check_output(json_file, "--json")
+    axes = {"ranks": ranks, "sync": sync, "vary": vary, "scaling": scaling, "repeats": repeats, "cutoffs": cutoffs}
+    axes |= {"launcher": launcher, "cluster": cluster, "cores_per_rank": cores_per_rank}
     if is_study(Path(what)):
-        given = (settings, size, ranks, sync, vary, scaling, repeats, cutoffs, launcher, cluster, cores_per_rank, out)
-        if any(each is not None for each in given) or only_plan:
-            raise UsageError(
-                f"{what} is a study, whose plan is fixed. Allowed with it: --retry, --json and --quiet. Leave the rest "
-                "out, or begin another with a task or a recipe."
-            )
+        refuse_changes(what, [settings, size, out, *axes.values()])
         folder = StudyFolder.open(Path(what))
     else:
         recipe = api.build_recipe(what, size=size, settings=tuple(settings or ()))
-        plan = api.build_plan(
-            recipe,
-            ranks=[_whole(word) for word in (ranks or "1,2").split(",")],
-            sync=None if sync is None else split_strategies(sync),
-            vary=vary or (),
-            scaling=_scaling(scaling or "weak"),
-            repeats=3 if repeats is None else repeats,
-            cutoffs=[_number(word) for word in cutoffs.split(",")] if cutoffs else (),
-            launcher=launcher,
-            cluster=cluster,
-            cores_per_rank=cores_per_rank,
-        )
-        if cluster is not None:
-            Lines.parse(cluster).check(plan.varied.ranks)
+        plan = read_axes(recipe, axes)
         if only_plan:
             print_plan(recipe, plan)
             return
@@ -113,6 +99,41 @@ def study(
     with open_place(plan) as place, showing(folder.path, verbosity) as look:
         finished = api.conduct_study(folder, place, retry=retry, look=look)
     _tell(finished, json_file, to_stdout=to_stdout, quiet=quiet)
+
+
+def refuse_ranks() -> None:
+    """A study is one process that starts ranks, never a rank."""
+    if (launched := find_world()) is not None:
+        raise UsageError(
+            f"{launched.world.launcher} started {launched.world.size} ranks of deepex study, which starts its own. "
+            "Start it once, by hand or in a job's script, with --launcher 'srun -n {ranks}' or the like."
+        )
+
+
+def refuse_changes(what: str, given: Sequence[object]) -> None:
+    """The plan of a study that was begun is fixed."""
+    if any(each is not None for each in given):
+        raise UsageError(
+            f"{what} is a study, whose plan is fixed. Allowed with it: --retry, --json, --quiet. Leave out the rest, "
+            "or begin another with a task or a recipe."
+        )
+
+
+def read_axes(recipe: Recipe, axes: Mapping[str, Any]) -> Plan:
+    """The plan for options as they are written; those that were not given have their defaults."""
+    given = {name: value for name, value in axes.items() if value is not None}
+    if "ranks" in given:
+        given["ranks"] = [_whole(word) for word in given["ranks"].split(",")]
+    if "sync" in given:
+        given["sync"] = split_strategies(given["sync"])
+    if "scaling" in given:
+        given["scaling"] = _scaling(given["scaling"])
+    if "cutoffs" in given:
+        given["cutoffs"] = [_number(word) for word in given["cutoffs"].split(",")]
+    plan = api.build_plan(recipe, **given)
+    if plan.where.cluster is not None:
+        Lines.parse(plan.where.cluster).check(plan.varied.ranks)
+    return plan
 
 
 def _tell(finished: api.Study, json_file: Path | None, *, to_stdout: bool, quiet: bool) -> None:

@@ -4,6 +4,7 @@ They draw `Lineup`s, which is what study.json holds, of one study or of several 
 """
 
 from collections.abc import Callable, Sequence
+from math import log10
 from typing import Any
 
 from deepex.record.phases import STEP_PHASES
@@ -22,7 +23,10 @@ def speedup(lineup: Lineup) -> tuple[Figure, list[Choice]]:
     figure = _against_ranks(
         lineup, [(lambda cell: cell.get("speedup"), "")], "per-epoch speedup S<sub>p</sub>", ideal=True
     )
-    axes = {kind: {"xaxis.type": kind, "yaxis.type": kind} for kind in ("linear", "log")}
+    axes = {
+        kind: {"xaxis.type": kind, "yaxis.type": kind, "yaxis.range": _span(figure["data"], kind)}
+        for kind in ("linear", "log")
+    }
     names = {"linear": "linear", "log": "logarithmic"}
     first = figure["layout"]["xaxis"]["type"]
     kinds = sorted(axes, key=lambda kind: kind != first)
@@ -87,7 +91,7 @@ def phases(lineup: Lineup, what: str) -> Figure:
     title = "seconds of an epoch's steps" if what == "seconds" else "share of the steps' time"
     y_axis: dict[str, Any] = {"title": {"text": title}, "rangemode": "tozero"}
     if what == "share":
-        y_axis |= {"tickformat": ".0%", "range": [0, 1]}
+        y_axis |= {"tickformat": ".0%", "range": [0, 1], "automargin": True}
     layout = lay_out({"showgrid": False, "automargin": True, "type": "category"}, y_axis)
     layout |= {"barmode": "stack", "bargap": 0.35, "height": 340, "hovermode": "closest"}
     return {"data": traces, "layout": layout}
@@ -179,14 +183,20 @@ def _against_ranks(lineup: Lineup, picks: Sequence[tuple[Pick, str]], title: str
         shown: Figure = {"type": "scatter", "mode": "lines", "name": "ideal", "line": line, "hoverinfo": "skip"}
         traces.append(shown | {"x": ranks, "y": [number / first for number in ranks]})
     x_axis = {"title": {"text": "ranks"}, "tickvals": ranks, "ticktext": [f"{n:,}" for n in ranks], "type": kind}
-    y_axis: dict[str, Any] = {"title": {"text": title}}
-    if kind == "log" and ideal:
-        y_axis["type"] = "log"
-    elif ideal:
-        y_axis["rangemode"] = "tozero"
+    y_axis: dict[str, Any] = {"title": {"text": title}, "automargin": True}
+    if ideal:
+        y_axis |= {"type": kind, "range": _span(traces, kind)}
     layout = lay_out(x_axis, y_axis)
     layout |= {"height": 320, "hovermode": "closest"} | _legend()
     return {"data": traces, "layout": layout}
+
+
+def _span(traces: Sequence[Figure], kind: str) -> list[float]:
+    """What an axis shows: all values, whatever the intervals of a few runs reach to."""
+    values = [value for trace in traces for value in trace["y"]]
+    if kind == "log":
+        return [log10(min(values)) - 0.1, log10(max(values)) + 0.1]
+    return [0.0, 1.12 * max(values)]
 
 
 def _series_lines(lineup: Lineup, number: int, known: Sequence[tuple[Row, Row]]) -> list[Figure]:

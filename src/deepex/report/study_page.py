@@ -68,8 +68,8 @@ def _speed(lineup: Lineup, gallery: Gallery) -> str:
         f"Left, how much faster an epoch goes than on {base:,} rank{'s' * (base > 1)}: S_p = T_s/T_p, with T the "
         "median seconds of an epoch, evaluation included. Right, how much sooner the same quality is reached: S_L = "
         "T_s N_s/(T_p N_p), with N the epochs to it. Figures are geometric means over the runs of a cell; bars and "
-        "brackets are 95 % confidence intervals (Student's t of the logarithms, Welch's for ratios). Click a name to "
-        "hide its line."
+        "brackets are 95 % confidence intervals (Student's t of the logarithms, Welch's for ratios); one that leaves "
+        "the figure is cut off there. Click a name to hide its line."
     )
     speed, learning = figures.speedup(lineup), figures.learning_speedup(lineup)
     shown = gallery.show("speedup", *speed, "axes"), gallery.show("learning-speedup", *learning, "to")

@@ -136,14 +136,14 @@ def show_verdicts(lineup: Lineup) -> str:
 def say_estimate(found: Row | None) -> str:
     """A figure and its 95 % interval.
 
-    >>> say_estimate({"value": 1.934, "low": 1.8, "high": 2.07})
-    '1.93 (1.80 to 2.07)'
+    >>> say_estimate({"value": 31.46, "low": None}), say_estimate({"value": 1.934, "low": 1.8, "high": 2.07})[:10]
+    ('31.5', '1.93 (1.80')
     """
     if found is None:
         return ""
     if found["low"] is None:
         return say(found["value"])
-    return f"{say(found['value'])} ({say(found['low'])} to {say(found['high'])})"
+    return f"{say(found['value'])} ({say(found['low'])}–{say(found['high'])})"
 
 
 def say(value: float) -> str:
@@ -163,7 +163,7 @@ def _say_efficiency(cell: Row) -> str:
         return ""
     if found["low"] is None:
         return f"{100 * found['value']:.0f} %"
-    return f"{100 * found['value']:.0f} % ({100 * found['low']:.0f} to {100 * found['high']:.0f})"
+    return f"{100 * found['value']:.0f} % ({100 * found['low']:.0f}–{100 * found['high']:.0f})"
 
 
 def _count(study: Row, all_: bool) -> int:

@@ -23,7 +23,7 @@ from deepex.report.study_tables import say, say_estimate
 
 WIDTH, HEIGHT = 8.27, 11.69  # inches: A4, which fits onto a letter sheet too
 MARGIN = 0.6
-BODY, SMALL = (9.5, 0.168, 104), (7.5, 0.132, 132)  # points, inches a line, letters a line
+BODY, SMALL = (9.5, 0.168, 104), (7.5, 0.132, 124)  # points, inches a line, letters a line
 MOST_ROWS = 12
 HEADS = ("", "s an epoch", "S_p", "efficiency", "in sync", "epochs", "S_L", "core-hours")
 

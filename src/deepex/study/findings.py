@@ -43,10 +43,12 @@ def _speed(outcome: Row, cells: Sequence[Row]) -> str:
     end = best["cutoffs"][-1]
     base = next(cell for cell in outcome["cells"] if is_base_of(cell, best, outcome["base_ranks"]))
     before = base["cutoffs"][-1]["epochs"]["value"]
+    low, high = end["speedup"]["low"], end["speedup"]["high"]
+    doubt = ", which may be chance" if low is not None and low < 1 < high else ""
     return (
         f"{say_cell(best)} go through an epoch {say_estimate(best['speedup'])} times as fast as {alone} and come to "
-        f"{goal} {say_estimate(end['speedup'])} times as fast, with {end['epochs']['value']:.3g} epochs instead of "
-        f"{before:.3g}{'; of all cells that is the best learning speedup' if len(learned) > 1 else ''}."
+        f"{goal} {say_estimate(end['speedup'])} times as fast{doubt}, with {end['epochs']['value']:.3g} epochs instead "
+        f"of {before:.3g}{'; of all cells that is the best learning speedup' if len(learned) > 1 else ''}."
     )
 
 

@@ -6,7 +6,6 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from deepex.fabric import Fabric, Work
 from deepex.replica import Entry
@@ -62,7 +61,6 @@ class AllReduce:
         self._buckets: list[Bucket] = []
         self._bucket_of: dict[nn.Parameter, Bucket] = {}
         self._sent: list[Work] = []
-        self._hooks: list[RemovableHandle] = []
         self._squares: list[Tensor] | None = None  # of what this rank has sent, in a step that is looked at
 
     @classmethod
@@ -116,12 +114,6 @@ class AllReduce:
     def state(self) -> dict[str, Tensor]:
         return self.wire.state()
 
-    def retire(self) -> None:
-        """Send nothing by itself any more: another strategy takes over."""
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks.clear()
-
     def _find_size(self, total: int) -> int:
         """The size at which a slice's latency is a small part of its time, as all ranks agree."""
         link = measure_link(self.lockstep, total)
@@ -134,7 +126,7 @@ class AllReduce:
         for entry in self.replica.entries:
             bucket = next(bucket for bucket in self._buckets if bucket.start <= entry.start < bucket.stop)
             self._bucket_of[entry.parameter] = bucket
-            self._hooks.append(_on_gradient(entry.parameter, self._finished))
+            _on_gradient(entry.parameter, self._finished)
 
     def _finished(self, parameter: nn.Parameter) -> None:
         """A gradient is complete: send the buckets that are, in their order, which all ranks share."""
@@ -149,9 +141,8 @@ class AllReduce:
         self._sent.append(self.wire.mean_(gradients, bucket.start))
 
 
-def _on_gradient(parameter: nn.Parameter, call: Callable[[nn.Parameter], None]) -> RemovableHandle:
-    handle: RemovableHandle = parameter.register_post_accumulate_grad_hook(call)  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    return handle
+def _on_gradient(parameter: nn.Parameter, call: Callable[[nn.Parameter], None]) -> None:
+    parameter.register_post_accumulate_grad_hook(call)  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
 
 def cut(entries: Sequence[Entry], num_bytes: int) -> list[Bucket]:

@@ -98,7 +98,8 @@ class Local:
         looks = setting.measures_noise and keeps and not self.wire.delays
         if self._first is not None:
             self._first.noise = self.noise
-            self._first.prepare(replace(setting, measures_noise=looks))
+            # Not early: by the first local step's backward nobody would wait for what left during it.
+            self._first.prepare(replace(setting, measures_noise=looks, sends_early=False))
             self.notes = self._first.notes
         if self.lockstep.world.size == 1:
             return
@@ -125,8 +126,6 @@ class Local:
             if "anchor" in self._kept:
                 self._kept["anchor"].copy_(self.replica.weights)
             return False
-        if self._first is not None:
-            self._first.retire()
         self._alone.fill_(1)
         self._watch.count_step()
         if self.interval is not None and (step + 1) % self.interval == 0:
