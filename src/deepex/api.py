@@ -1,11 +1,12 @@
 """The Python interface: one call from a task to a finished run with its page."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from deepex.config import merge, override
-from deepex.errors import UsageError
+from deepex.errors import Interrupted, UsageError
 from deepex.launch.recipes import read_recipe
 from deepex.launch.start import is_first_rank, resume, start
 from deepex.record.folder import RunFolder
@@ -14,7 +15,7 @@ from deepex.report import write_comparison, write_report, write_study_report
 from deepex.study import Plan, StudyFolder, is_study, read_outcome
 from deepex.study.conduct import conduct, open_study
 from deepex.study.place import LauncherPlace, LocalPlace, Place, choose_cores_per_rank
-from deepex.study.plan import Scaling, Varied, Where, judge
+from deepex.study.plan import Scaling, Varied, Where, fingerprint, judge
 from deepex.tasks import default_recipe
 from deepex.train.recipe import Recipe
 from deepex.train.task import Task
@@ -152,7 +153,7 @@ def build_plan(
     if launcher is None and cluster is None:
         cores_per_rank = choose_cores_per_rank(ranks) if cores_per_rank is None else cores_per_rank
     where = Where(launcher=launcher, cluster=cluster, cores_per_rank=cores_per_rank)
-    return Plan(varied=varied, judged=judge(recipe, cutoffs), where=where)
+    return Plan(task=fingerprint(recipe.task), varied=varied, judged=judge(recipe, cutoffs), where=where)
 
 
 def run_study(
@@ -179,6 +180,10 @@ def run_study(
     """
     recipe = build_recipe(what, **(changes or {}))
     plan = build_plan(recipe, **axes)
+    if plan.where.cluster is not None:
+        raise UsageError(
+            "a cluster, from Python. Allowed here: this machine, or a launcher. Use deepex study --cluster."
+        )
     folder = open_study(recipe, plan, None if out is None else Path(out), verbosity)
     launcher = plan.where.launcher
     place = LocalPlace(plan.where.cores_per_rank or 1) if launcher is None else LauncherPlace(launcher)
@@ -190,10 +195,11 @@ def conduct_study(
 ) -> Study:
     """Run what is left of a study, and write its outcome and page, also when it is stopped on the way."""
     try:
-        conduct(folder, place, retry=retry, look=look, say=print)
-    finally:
-        if (folder.path / "study.json").exists():
-            write_study_report(folder.path)
+        conduct(folder, place, retry=retry, look=look, say=lambda text: print(text, file=sys.stderr, flush=True))
+    except Interrupted:
+        write_study_report(folder.path)
+        raise
+    write_study_report(folder.path)
     return Study(folder)
 
 

@@ -36,6 +36,7 @@ DIAGNOSIS = {
 def outcome(summary: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
     folder = RunFolder(tmp_path)
     folder.write_json("summary.json", summary)
+    folder.page.touch()
     print_outcome(Run(folder), quiet=False)
     return capsys.readouterr().out
 

@@ -15,6 +15,7 @@ def run(epoch_seconds: float, *epochs_to: int | None, cores: float = 1.0) -> Fac
     return Facts(
         name="run",
         seed=0,
+        ranks=1,
         epochs=30,
         epoch_seconds=epoch_seconds,
         epochs_to=epochs_to,
@@ -57,6 +58,13 @@ def test_a_target_that_one_run_missed_gives_no_number() -> None:
     found = judge_cutoff(0, 0.1, [run(1.0, 20), run(1.0, None)], [run(2.0, 10)])
     assert found.speedup == "not reached (1 of 2 runs)"
     assert (found.epochs, found.seconds, found.core_hours) == (None, None, None)
+
+
+def test_a_run_that_failed_counts_as_one_that_did_not_get_there() -> None:
+    found = judge_cutoff(0, 0.1, [run(1.0, 20)], [run(2.0, 10)], failed=(2, 0))
+    assert found.speedup == "not reached (1 of 3 runs)"
+    found = judge_cutoff(0, 0.1, [run(1.0, 20)], [run(2.0, 10)], failed=(0, 1))
+    assert found.speedup == "not reached by what it is compared with"
 
 
 def test_a_base_that_missed_it_gives_no_number_either() -> None:

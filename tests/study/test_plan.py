@@ -75,6 +75,8 @@ def test_a_wrong_axis_says_what_is_right(protein: Recipe, line: str, told: str) 
 def test_cutoffs_are_the_task_s_then_the_target(protein: Recipe) -> None:
     assert judge(default_recipe("atomai")).cutoffs == (0.2, 0.1)
     assert judge(protein, (0.17, 0.19)).cutoffs == (0.19, 0.17)
+    with pytest.raises(ConfigError, match=r"runs end at rmse < 0.1645. .* Give stop.target=0.15 too"):
+        judge(protein, (0.17, 0.15))
     with pytest.raises(ConfigError, match="two different values"):
         judge(protein, (0.17,))
 

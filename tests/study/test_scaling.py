@@ -31,6 +31,8 @@ def test_a_share_that_does_not_grow_never_gets_there() -> None:
     found = find_crossover([law(ranks, 0.0, 0.1) for ranks in (2, 4, 8)], meetings_fall=True)
     assert (found.kind, found.ranks) == ("never", None)
     assert "At 8 ranks it takes 10 %" in found.sentence
+    hardly = [Point(ranks=ranks, compute_seconds=1.0, sync_seconds=0.01 * ranks**0.07) for ranks in (2, 4)]
+    assert find_crossover(hardly, meetings_fall=True).kind == "never"
 
 
 def test_one_point_goes_as_a_ring() -> None:

@@ -145,60 +145,65 @@ def states(study: Path) -> dict[str, str]:
     return {run["name"]: run["state"] for run in json.loads(path.read_text())["runs"]} if path.exists() else {}
 
 
-@pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGTERM])
+KILLS = {
+    signal.SIGKILL: ("--ranks 1,2 --repeats 1", "1r_alone_seed0", "2r_allreduce_seed0"),
+    signal.SIGTERM: ("--ranks 1 --repeats 2", "1r_alone_seed0", "1r_alone_seed1"),
+}
+
+
+@pytest.mark.parametrize("kill", KILLS)
 def test_a_killed_study_goes_on_and_runs_nothing_twice(kill: signal.Signals, tmp_path: Path) -> None:
     recipe = Recipe(task=plane(), stop=StopConfig(epochs=300, target=1e-9), checkpoint_epochs=50)
     (tmp_path / "base").mkdir()
     write_recipe(RunFolder(tmp_path / "base"), recipe)
-    study, second = tmp_path / "study", tmp_path / "study/runs/2r_allreduce_seed0/metrics.jsonl"
-    words = [str(tmp_path / "base/recipe.toml"), "--ranks", "1,2", "--repeats", "1", "--out", str(study), "--quiet"]
+    axes, first, second = KILLS[kill]
+    study = tmp_path / "study"
+    rows, done = study / "runs" / second / "metrics.jsonl", study / "runs" / first / "summary.json"
+    words = [str(tmp_path / "base/recipe.toml"), *axes.split(), "--out", str(study), "--quiet"]
     first_try = start(words)
-    while not second.exists():
+    while not rows.exists():
         with suppress(subprocess.TimeoutExpired):
             pytest.fail(f"it ended with {first_try.wait(0.1)} before its second run had an epoch")
     os.kill(first_try.pid, kill)
     assert first_try.wait(60) == (-signal.SIGKILL if kill == signal.SIGKILL else 75)
-    done = study / "runs/1r_alone_seed0/summary.json"
     stamp = done.stat().st_mtime_ns
     assert start(words).wait(120) == 0
     assert done.stat().st_mtime_ns == stamp
-    assert states(study) == {"1r_alone_seed0": "done", "2r_allreduce_seed0": "done"}
-    epochs = [json.loads(line)["epoch"] for line in second.read_text().splitlines()]
-    assert epochs == list(range(1, len(epochs) + 1))
-    never_killed = api.run(recipe, out=tmp_path / "whole", verbosity="quiet", ranks=2, page=False)
-    assert (
-        json.loads((second.parent / "summary.json").read_text())["weights_sha256"]
-        == (never_killed.summary["weights_sha256"])
-    )
+    assert states(study) == {first: "done", second: "done"}
+    epochs = [json.loads(line)["epoch"] for line in rows.read_text().splitlines()]
+    assert epochs == list(range(1, 301))
+    chosen = {"ranks": int(second[0]), "seed": int(second[-1])}
+    never_killed = api.run(recipe, out=tmp_path / "whole", verbosity="quiet", page=False, **chosen)
+    found = json.loads((rows.parent / "summary.json").read_text())
+    assert found["weights_sha256"] == never_killed.summary["weights_sha256"]
+
+
+def test_a_failed_run_is_told_and_the_others_go_on(tmp_path: Path) -> None:
+    rates = ("optimiser.learning_rate=0.01,1e30",)
+    study = api.run_study(plane(), out=tmp_path / "study", verbosity="quiet", ranks=(1,), repeats=1, vary=rates)
+    outcome = study.outcome
+    assert outcome["states"] == {"done": 1, "running": 0, "stopped": 0, "left": 0, "failed": 1}
+    assert all("the loss is" in error for error in outcome["failures"].values())
+    assert "_seed0 failed: rank 0" in study.page.read_text()
 
 
 @pytest.fixture(scope="module")
 def troubled(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
-    """More ranks than cores, a rate with which nothing is learned, and a quality that nobody reaches."""
-    place = tmp_path_factory.mktemp("troubled") / "study"
-    ranks = len(os.sched_getaffinity(0)) + 1
+    """More ranks than cores, and a quality that nobody reaches."""
     study = api.run_study(
         plane(),
-        out=place,
+        out=tmp_path_factory.mktemp("troubled") / "study",
         verbosity="quiet",
-        ranks=(1, ranks),
+        ranks=(1, len(os.sched_getaffinity(0)) + 1),
         repeats=1,
-        vary=("optimiser.learning_rate=0.01,1e30",),
         cutoffs=(1e-6, 1e-9),
-        changes={"settings": {"stop.epochs": 2}},
+        changes={"settings": {"stop.epochs": 2, "stop.target": 1e-9}},
     )
-    return {"outcome": study.outcome, "page": study.page.read_text(), "path": study.path}
-
-
-def test_a_failed_run_is_told_and_the_others_go_on(troubled: Mapping[str, Any]) -> None:
-    outcome = troubled["outcome"]
-    assert outcome["states"] == {"done": 2, "running": 0, "stopped": 0, "left": 0, "failed": 2}
-    assert all("the loss is" in error for error in outcome["failures"].values())
-    assert "failed: rank" in troubled["page"]
+    return {"outcome": study.outcome, "page": study.page.read_text()}
 
 
 def test_ranks_without_cores_are_marked_and_claim_no_efficiency(troubled: Mapping[str, Any]) -> None:
-    cells = [cell for cell in troubled["outcome"]["cells"] if cell["runs"]]
+    cells = troubled["outcome"]["cells"]
     assert [cell["oversubscribed"] for cell in cells] == [False, True]
     assert cells[1]["efficiency"] is None
     assert '<section class="warning" role="alert"><p>More ranks than cores' in troubled["page"]
@@ -207,7 +212,7 @@ def test_ranks_without_cores_are_marked_and_claim_no_efficiency(troubled: Mappin
 
 def test_what_is_never_reached_is_no_number(troubled: Mapping[str, Any]) -> None:
     for cell in troubled["outcome"]["cells"]:
-        for each in cell.get("cutoffs", []):
+        for each in cell["cutoffs"]:
             assert each["speedup"] == "not reached (0 of 1 runs)"
     assert "not reached" in troubled["page"]
 

@@ -31,11 +31,13 @@ def test_noise_is_that_of_all_ranks_together(line_recipe: Recipe) -> None:
 
 
 def test_energy_is_added_up_over_nodes_and_told_only_in_full(line_recipe: Recipe) -> None:
-    def joules(*nodes: float | None) -> float | None:
-        ranks = [each for node in nodes for each in (tell(energy_joules=node), tell())]
+    def joules(*nodes: float | None, machines: str = "ab") -> float | None:
+        told = [tell(energy_joules=node, machine=name) for node, name in zip(nodes, machines, strict=True)]
+        ranks = [each for first in told for each in (first, tell())]
         ranks[-2]["trains"] = ranks[-1]["trains"] = False  # a node of parameter servers needs energy too
         row = epoch_row(line_recipe, Position(epoch=1), ranks, Tally(total=1.0, count=1))
         return None if row["energy_joules"] is None else float(row["energy_joules"])
 
     assert joules(50.0, 20.0) == 70.0
     assert joules(50.0, None) is None
+    assert joules(50.0, 50.0, machines="aa") == 50.0  # two hosts that one machine plays read the same counters

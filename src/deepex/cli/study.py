@@ -19,7 +19,7 @@ from deepex.launch.detect import find_world
 from deepex.record.progress import Verbosity
 from deepex.report.live_study import StudyNews, show_study
 from deepex.study import Plan, StudyFolder, is_study
-from deepex.study.conduct import open_study
+from deepex.study.conduct import open_study, reopen_study
 from deepex.study.findings import say_estimate
 from deepex.study.place import LauncherPlace, LocalPlace, Place
 from deepex.study.plan import make_cells, split_strategies
@@ -87,7 +87,10 @@ def study(
     axes |= {"launcher": launcher, "cluster": cluster, "cores_per_rank": cores_per_rank}
     if is_study(Path(what)):
         refuse_changes(what, [settings, size, out, *axes.values()])
-        folder = StudyFolder.open(Path(what))
+        if only_plan:
+            print_plan(*StudyFolder.open(Path(what)).read())
+            return
+        folder = reopen_study(Path(what), verbosity)
     else:
         recipe = api.build_recipe(what, size=size, settings=tuple(settings or ()))
         plan = read_axes(recipe, axes)
@@ -227,9 +230,9 @@ def print_study(outcome: dict[str, Any]) -> None:
         )
     console.print(table)
     for sentence in outcome["findings"]:
-        console.print(sentence, soft_wrap=not console.is_terminal)
+        console.print(sentence, soft_wrap=not console.is_terminal, markup=False)
     for name, error in outcome["failures"].items():
-        console.print(f"{name} failed: {error}", style="red", soft_wrap=True)
+        console.print(f"{name} failed: {error}", style="red", soft_wrap=True, markup=False)
 
 
 def _say_speedup(found: Any) -> str:

@@ -1,10 +1,13 @@
 """What a rank reads beside its clock, an epoch at a time: the queue for a core, the fabric, the node's energy."""
 
+from pathlib import Path
 from typing import Any
 
 from deepex.fabric import Fabric
 from deepex.record.cores import CoreWait
 from deepex.record.energy import Energy
+
+BOOT = Path("/proc/sys/kernel/random/boot_id")  # the same in all hosts that a machine plays
 
 
 class Gauges:
@@ -18,6 +21,7 @@ class Gauges:
     def __init__(self, fabric: Fabric, *, whole_epoch: bool) -> None:
         self._meter, self._queue = fabric.meter, CoreWait()
         self._energy = Energy() if fabric.world.local_rank == 0 else None
+        self._machine = BOOT.read_text().strip() if BOOT.exists() else fabric.world.host
         self._whole_epoch = whole_epoch
 
     def take(self) -> dict[str, Any]:
@@ -31,6 +35,7 @@ class Gauges:
         if self._energy is not None:
             joules = self._energy.take()
             taken["energy_joules"] = joules if self._whole_epoch else None
+            taken["machine"] = self._machine
         self._whole_epoch = True
         return taken
 

@@ -136,7 +136,7 @@ def noise(lineup: Lineup) -> Figure | None:
         {
             "type": "scatter",
             "mode": "lines+markers",
-            "name": lineup.short_name(cell),
+            "name": lineup.short_name(cell) + (" (by weights)" if cell["noise_from"] == "weights" else ""),
             "legendgroup": cell["name"] + lineup.group(cell),
             "showlegend": place == 0,
             "x": run["curve"]["epoch"],

@@ -78,8 +78,8 @@ def _speed(lineup: Lineup, gallery: Gallery) -> str:
 
 def _rates(lineup: Lineup, gallery: Gallery) -> str:
     caption = (
-        "Parallel efficiency is S_p divided by how many times as many ranks there are; each rank has as many cores in "
-        "every cell. GFLOP/s are of forward and backward; the share of peak is against a matrix product on the same "
+        "Parallel efficiency is S_p divided by how many times as many ranks there are, where each has as many cores. "
+        "GFLOP/s are of forward and backward; the share of peak is against a matrix product on the same "
         "cores."
     )
     shown = (
@@ -113,8 +113,9 @@ def _curves(lineup: Lineup, gallery: Gallery) -> str:
 def _limits(lineup: Lineup, gallery: Gallery) -> str:
     caption = (
         "Where communication catches up with computing, and where the noise of gradients ends what larger batches "
-        "bring (by local and mean gradients, or by how far replicas went between meetings). Both assume that nothing "
-        "else changes, the learning rate above all."
+        "bring, by the squares of local and mean gradients. Both assume that nothing else changes, the learning rate "
+        "above all. Noise by weights, of strategies that share no gradients, is how far replicas went apart between "
+        "meetings: it says how noise grows, and not where it ends learning."
     )
     noise = figures.noise(lineup)
     shown = [gallery.show("noise", noise)] if noise is not None else []

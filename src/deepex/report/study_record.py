@@ -29,6 +29,11 @@ def find_warnings(lineup: Lineup) -> list[str]:
             f"More ranks than cores: {'; '.join(shared)}. These cells are drawn hollow, and nothing is claimed of "
             "their efficiency."
         )
+    if uneven := [lineup.short_name(cell) for cell in lineup.cells if cell["uneven_cores"]]:
+        warnings.append(
+            f"Ranks had more or fewer cores than those they are compared with: {'; '.join(uneven)}. Nothing is claimed "
+            "of their efficiency."
+        )
     seen = lineup.environments
     if len(seen) > 1:
         differ = [key for key in DIFFERENCES if len({repr(each.get(key)) for each in seen}) > 1]

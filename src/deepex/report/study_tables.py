@@ -23,7 +23,7 @@ def show_tiles(lineup: Lineup) -> str:
         value = best["cutoffs"][-1]["speedup"]["value"]
         kind = "good" if value > 1 else "open"
         tiles.append(show_tile(f"{say(value)} ×", f"S_L, the best: {lineup.short_name(best)}", kind))
-    else:
+    elif fair:
         tiles.append(show_tile("not reached", f"S_L at {lineup.say_cutoff(-1)}", "open"))
     if known := [cell for cell in fair if cell["efficiency"]]:
         best = max(known, key=lambda cell: (int(cell["ranks"]), float(cell["efficiency"]["value"])))
@@ -62,8 +62,8 @@ def speed_table(lineup: Lineup) -> str:
                     say_estimate(cell["speedup"]),
                     _say_efficiency(cell),
                     f"{cell['samples_per_second']['value']:,.0f}",
-                    f"{cell['gflops_per_second']['value']:,.1f}",
-                    say_share(cell["share_of_peak"]["value"]),
+                    "" if cell["gflops_per_second"] is None else f"{cell['gflops_per_second']['value']:,.1f}",
+                    "" if cell["share_of_peak"] is None else say_share(cell["share_of_peak"]["value"]),
                     say_share(cell["phase_shares"]["sync"]),
                     energy if isinstance(energy, str) else f"{energy / 1e3:,.3g} kJ",
                 ],
@@ -101,13 +101,8 @@ def show_limits(lineup: Lineup) -> str:
         crossing, limit = series["crossover"], series["saturation"]
         text = str(crossing["sentence"])
         if limit is not None:
-            how = (
-                ""
-                if series["noise_from"] == "gradients"
-                else " by how far replicas went between meetings, a rough guide"
-            )
             text += (
-                f" The noise scale is about {limit['critical_batch']:,.0f} samples{how}, "
+                f" The noise scale is about {limit['critical_batch']:,.0f} samples, "
                 f"{limit['critical_ranks']:,.3g} times the {limit['batch']:,} that one rank takes a step: at about "
                 f"{max(1, limit['critical_ranks']):,.0f} ranks half of all is had that larger batches can bring, and "
                 f"the learning speedup of synchronous training saturates at {limit['most_learning_speedup']:,.3g}."
@@ -158,6 +153,8 @@ def say(value: float) -> str:
 def _say_efficiency(cell: Row) -> str:
     if cell["oversubscribed"]:
         return "none: cores shared"
+    if cell["uneven_cores"]:
+        return "none: cores differ"
     found = cell["efficiency"]
     if found is None:
         return ""

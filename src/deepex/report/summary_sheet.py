@@ -46,11 +46,11 @@ def write_summary_sheet(lineup: Lineup, path: Path) -> Path:
 
 def _draw_sheet(lineup: Lineup) -> Sheet:
     """Head, four figures, table and foot, each as high as it needs; the figures take what is left."""
-    head = [(sentence, BODY, INK) for study in lineup.studies for sentence in study["findings"]]
+    head = [(sentence, BODY, INK) for study in lineup.studies[:2] for sentence in study["findings"]]
     foot = _foot(lineup)
     rows = [cell for cell in lineup.cells if cell["runs"]]
     heights = [0.85 + _height(head), 0.0, 0.3 + 0.19 * min(len(rows), MOST_ROWS), _height(foot) + 0.5]
-    heights[1] = HEIGHT - sum(heights)
+    heights[1] = max(HEIGHT / 3, HEIGHT - sum(heights))
     sheet = Sheet(figsize=(WIDTH, HEIGHT), dpi=100, layout="constrained")
     parts: Any = sheet.subfigures(4, 1, height_ratios=heights)
     _write_head(parts[0], lineup, head, heights[0])

@@ -22,11 +22,23 @@ def open_study(recipe: Recipe, plan: Plan, out: Path | None, verbosity: Verbosit
 
     Without `out` its name follows from what is studied: the same command goes on with the same study.
     """
+    _check(recipe, plan, verbosity)
+    return StudyFolder.prepare(out or STUDIES / f"{recipe.task.name}_{digest(recipe, plan)}", recipe, plan)
+
+
+def reopen_study(path: Path, verbosity: Verbosity) -> StudyFolder:
+    """The directory of a study to go on with, once its cells have been found to hold together still."""
+    folder = StudyFolder.open(path)
+    _check(*folder.read(), verbosity)
+    return folder
+
+
+def _check(recipe: Recipe, plan: Plan, verbosity: Verbosity) -> None:
+    """Find what would fail in some cell, before the first is run."""
     cells = make_cells(recipe, plan.varied)
     make_missing_data(recipe.task, None, verbosity)
     for cell in cells:
         check_data(cell.recipe)
-    return StudyFolder.prepare(out or STUDIES / f"{recipe.task.name}_{digest(recipe, plan)}", recipe, plan)
 
 
 def conduct(
@@ -45,7 +57,8 @@ def conduct(
     with folder.held(say) as lock:
         runs = plan_runs(folder, make_cells(recipe, plan.varied), plan.varied.seeds, retry=retry)
         for run in runs:
-            run.oversubscribed = run.oversubscribed or not place.fits(run.cell.ranks)
+            if run.state != "done":
+                run.oversubscribed = not place.fits(run.cell.ranks)
         try:
             Sweep(folder, runs, place, look).run(lock)
         finally:

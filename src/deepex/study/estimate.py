@@ -24,18 +24,18 @@ class Estimate:
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:
-    """The geometric mean of positive figures, with a t-interval of their logarithms; None if there are none.
+    """The geometric mean of figures, with a t-interval of their logarithms; None if there are none, or one is 0.
 
     >>> estimate([2.0, 8.0]).value, estimate([3.0]).low
     (4.0, None)
     """
-    return compare(values, [1.0]) if values else None
+    return compare(values, [1.0]) if values and min(values) > 0 else None
 
 
 def compare(above: Sequence[float], below: Sequence[float]) -> Estimate:
     """The ratio of two geometric means; the interval is Welch's, of the difference of the logarithms.
 
-    A single figure below counts as exact. As many runs are told as stand above.
+    A single 1 below counts as exact, another single figure gives no interval. As many runs are told as stand above.
 
     >>> found = compare([4.0, 4.4, 3.6], [2.0, 2.1, 1.9])
     >>> round(found.value, 3), round(found.low, 2), round(found.high, 2)

@@ -32,6 +32,7 @@ class Facts:
 
     name: str
     seed: int
+    ranks: int
     epochs: int
     epoch_seconds: float
     epochs_to: tuple[int | None, ...]
@@ -66,6 +67,7 @@ def read_facts(path: Path, seed: int, judged: Judged) -> Facts:
     return Facts(
         name=path.name,
         seed=seed,
+        ranks=len(shares),
         epochs=len(rows),
         epoch_seconds=epoch_seconds(rows),
         epochs_to=tuple(None if row is None else row["epoch"] for row in passed),

@@ -21,6 +21,14 @@ def find_sentences(outcome: Row) -> list[str]:
 
 
 def _waiting(outcome: Row, finished: Sequence[Row]) -> str:
+    learned = [cell for cell in finished if cell["cutoffs"][-1]["seconds"]]
+    if learned and len({cell["ranks"] for cell in outcome["cells"]}) == 1:
+        best = min(learned, key=lambda cell: float(cell["cutoffs"][-1]["seconds"]["value"]))
+        end = best["cutoffs"][-1]
+        return (
+            f"{say_cell(best)} comes to {say_goal(outcome)} soonest of {len(finished)} cells: in "
+            f"{say_estimate(end['seconds'])} s and {end['epochs']['value']:.3g} epochs."
+        )
     return (
         f"So far {len(finished)} of {len(outcome['cells'])} cells have a finished run, none of them one to compare "
         "with another."
@@ -62,7 +70,7 @@ def _limits(outcome: Row, cells: Sequence[Row]) -> str:
         f"{100 * cell['efficiency']['value']:.0f} % with {say_series(cell)}" for cell in fair if cell["ranks"] == most
     ]
     known = [each for each in outcome["series"] if each["crossover"]["ranks"] is not None]
-    limit = "communication does not catch up with computing at any number of ranks that can be told"
+    limit = "communication does not catch up with computing at any number of ranks within reach"
     if known:
         soonest = min(known, key=lambda each: float(each["crossover"]["ranks"]))
         kind = soonest["crossover"]["kind"]
@@ -76,12 +84,13 @@ def _limits(outcome: Row, cells: Sequence[Row]) -> str:
 def _noise(outcome: Row) -> str:
     known = [each for each in outcome["series"] if each["saturation"]]
     if not known:
-        return "The noise of gradients could not be told, so nothing is said of where larger batches stop helping."
-    best = min(known, key=lambda each: str(each["noise_from"]) != "gradients")
-    first = best["saturation"]
-    how = "" if best["noise_from"] == "gradients" else ", by how far replicas went between meetings"
+        return (
+            "The noise of gradients could not be told, nor where larger batches stop helping: weak scaling with "
+            "--sync allreduce on two ranks or more would."
+        )
+    first = known[0]["saturation"]
     return (
-        f"Gradients have as much noise as signal at a batch of about {first['critical_batch']:,.0f} samples{how}: "
+        f"Gradients have as much noise as signal at a batch of about {first['critical_batch']:,.0f} samples: "
         f"with {first['batch']} a rank, synchronous training should gain little beyond about "
         f"{max(1.0, first['critical_ranks']):,.0f} ranks, and learn at most {first['most_learning_speedup']:,.3g} "
         "times as fast."

@@ -79,6 +79,15 @@ class StudyFolder:
     def read_states(self) -> list[dict[str, Any]]:
         return list(self.files.read_json("cells.json")["runs"]) if (self.path / "cells.json").exists() else []
 
+    @property
+    def is_held(self) -> bool:
+        """Whether a process is at work on it."""
+        path = self.path / LOCKS[0]
+        if not path.exists():
+            return False
+        with open(path, "a") as file:
+            return not _lock(file)
+
     @contextmanager
     def held(self, say: Callable[[str], None]) -> Iterator[int]:
         """Hold the study, with which no other process then goes on; yields a file for its runs to inherit.

@@ -38,14 +38,18 @@ class Reached:
         return asdict(self)
 
 
-def judge_cutoff(place: int, cutoff: float, runs: Sequence[Facts], alone: Sequence[Facts]) -> Reached:
-    """How runs came to the cut-off of a place, against those of the cell that their speedup is counted from."""
-    times, times_alone = seconds_to(place, runs), seconds_to(place, alone)
-    reached = sum(run.epochs_to[place] is not None for run in runs)
+def judge_cutoff(
+    place: int, cutoff: float, runs: Sequence[Facts], alone: Sequence[Facts], failed: tuple[int, int] = (0, 0)
+) -> Reached:
+    """How runs came to the cut-off of a place, against those of the cell that their speedup is counted from.
+
+    `failed` is how many more runs of the two cells failed: what they would have reached is not known.
+    """
+    times = None if failed[0] else seconds_to(place, runs)
+    times_alone = None if failed[1] else seconds_to(place, alone)
+    reached, total = sum(run.epochs_to[place] is not None for run in runs), len(runs) + failed[0]
     if times is None:
-        return Reached(
-            cutoff=cutoff, reached=reached, runs=len(runs), speedup=f"{NOT_REACHED} ({reached} of {len(runs)} runs)"
-        )
+        return Reached(cutoff=cutoff, reached=reached, runs=total, speedup=f"{NOT_REACHED} ({reached} of {total} runs)")
     epochs = [float(run.epochs_to[place] or 0) for run in runs]
     speedup: Estimate | str = f"{NOT_REACHED} by what it is compared with"
     if runs is alone:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from statistics import fmean, median
 from typing import Any
 
@@ -14,6 +15,7 @@ from deepex.study.folder import StudyFolder
 from deepex.study.learning import Reached, Saturation, judge_cutoff
 from deepex.study.plan import Cell, Plan, make_cells
 from deepex.study.scaling import Point, find_crossover
+from deepex.study.sweep import plan_runs
 from deepex.sync.written import Written
 
 UNAVAILABLE = "unavailable"
@@ -30,11 +32,22 @@ class Judgement:
     base: Sequence[Facts]
     base_ranks: int
     is_base: bool
+    base_failed: int
 
     @property
     def oversubscribed(self) -> bool:
-        """Whether ranks shared cores, or had fewer than those of other cells."""
+        """Whether there were more ranks than cores."""
         return any(state.get("oversubscribed") for state in self.states) or any(run.shares_cores for run in self.runs)
+
+    @property
+    def uneven(self) -> bool:
+        """Whether a rank had more or fewer cores than one of the cell that speedups are counted from."""
+        own, base = ({run.cores / run.ranks for run in runs} for runs in (self.runs, self.base))
+        return bool(own and base) and own != base
+
+    @property
+    def failed(self) -> int:
+        return sum(state["state"] == "failed" for state in self.states)
 
     @property
     def speedup(self) -> Estimate | None:
@@ -47,9 +60,9 @@ class Judgement:
 
     @property
     def efficiency(self) -> Estimate | None:
-        """S_p by the number of ranks; none for ranks that shared cores."""
+        """S_p by the number of ranks; none where ranks shared cores, or had more or fewer than the base's."""
         found = self.speedup
-        if found is None or self.oversubscribed:
+        if found is None or self.oversubscribed or self.uneven:
             return None
         scale = self.base_ranks / self.cell.ranks
         low, high = (None if end is None else end * scale for end in (found.low, found.high))
@@ -75,7 +88,8 @@ class Judgement:
 def read_outcome(folder: StudyFolder) -> dict[str, Any]:
     """Everything that the runs of a study show so far."""
     recipe, plan = folder.read()
-    cells, states = make_cells(recipe, plan.varied), folder.read_states()
+    cells = make_cells(recipe, plan.varied)
+    states = [run.to_json() for run in plan_runs(folder, cells, plan.varied.seeds, at_work=folder.is_held)]
     facts = {
         state["name"]: read_facts(folder.runs / state["name"], state["seed"], plan.judged)
         for state in states
@@ -119,11 +133,11 @@ def command(folder: StudyFolder, plan: Plan) -> str:
     varied, where = plan.varied, plan.where
     words = [
         f"deepex study {folder.files.recipe} --ranks {','.join(map(str, varied.ranks))}",
-        f"--sync '{','.join(varied.sync)}' --scaling {','.join(varied.scaling)} --repeats {len(varied.seeds)}",
-        *(f"--vary '{line}'" for line in varied.settings),
-        f"--cutoffs {','.join(f'{cutoff:g}' for cutoff in plan.judged.cutoffs)}",
+        f"--sync {quote(','.join(varied.sync))} --scaling {','.join(varied.scaling)} --repeats {len(varied.seeds)}",
+        *(f"--vary {quote(line)}" for line in varied.settings),
+        f"--cutoffs {','.join(map(repr, plan.judged.cutoffs))}",
     ]
-    words += [f"--launcher '{where.launcher}'"] if where.launcher else []
+    words += [f"--launcher {quote(where.launcher)}"] if where.launcher else []
     words += [f"--cluster {where.cluster}"] if where.cluster else []
     words += [f"--cores-per-rank {where.cores_per_rank}"] if where.cores_per_rank else []
     return " ".join(words) + " --out AGAIN"
@@ -166,12 +180,14 @@ def _judge(
         base=alone,
         base_ranks=base.ranks,
         is_base=base is cell,
+        base_failed=sum(state["state"] == "failed" for state in states if state["cell"] == base.name),
     )
 
 
 def _reach(judgement: Judgement, plan: Plan) -> list[Reached]:
     return [
-        judge_cutoff(place, cutoff, judgement.runs, judgement.base) for place, cutoff in enumerate(plan.judged.cutoffs)
+        judge_cutoff(place, cutoff, judgement.runs, judgement.base, (judgement.failed, judgement.base_failed))
+        for place, cutoff in enumerate(plan.judged.cutoffs)
     ]
 
 
@@ -185,8 +201,10 @@ def _describe(judgement: Judgement, reached: Sequence[Reached]) -> dict[str, Any
         "series": cell.series,
         "settings": list(cell.settings),
         "scaling": cell.scaling,
+        "noise_from": "gradients" if _tells_gradients(cell) else "weights",
         "batch": cell.batch,
         "oversubscribed": judgement.oversubscribed,
+        "uneven_cores": judgement.uneven,
         "states": {state["name"]: state["state"] for state in judgement.states},
         "runs": [run.to_json() for run in runs],
     }
@@ -214,38 +232,33 @@ def _describe(judgement: Judgement, reached: Sequence[Reached]) -> dict[str, Any
 
 def _series(cells: Sequence[Cell]) -> list[tuple[str, tuple[str, ...]]]:
     """What lines are drawn through: strategies, and settings that vary."""
-    return list(dict.fromkeys((cell.series, cell.settings) for cell in cells if cell.series))
+    named = [cell for cell in cells if cell.series] or list(cells)  # a study of one rank is one of settings
+    return list(dict.fromkeys((cell.series, cell.settings) for cell in named))
 
 
 def _describe_series(name: str, settings: tuple[str, ...], judgements: Sequence[Judgement]) -> dict[str, Any]:
     own = [each for each in judgements if (each.cell.series, each.cell.settings) == (name, settings) and each.runs]
-    fair = [each for each in own if not each.oversubscribed]
+    points = [each.point for each in own if each.cell.ranks > 1 and not each.oversubscribed]
     known = [(each.cell.ranks, each.noise_scale) for each in own if each.noise_scale is not None]
     saturation = None
-    if known and own:
+    if known and own[0].cell.scaling == "weak" and _tells_gradients(own[0].cell):
         last = max(known)[1]
         assert last is not None
-        saturation = Saturation(noise_scale=last, batch=_batch_alone(own[0].cell)).to_json()
+        saturation = Saturation(noise_scale=last, batch=own[0].cell.recipe.data.batch).to_json()
     meetings_fall = True
     if own:
         meetings_fall = own[0].cell.scaling == "weak" and Written.parse(own[0].cell.sync).argument != EVERY_EPOCH
     return {
         "name": name,
         "settings": list(settings),
-        "noise_from": _noise_from(own[0].cell) if own else None,
-        "crossover": find_crossover([each.point for each in fair], meetings_fall=meetings_fall).to_json(),
+        "crossover": find_crossover(points, meetings_fall=meetings_fall).to_json(),
         "saturation": saturation,
     }
 
 
-def _noise_from(cell: Cell) -> str:
-    """What a strategy tells noise by: gradients, where ranks share them, or how far replicas go between meetings."""
-    return "gradients" if strategies.parse(cell.sync).shares_gradients else "weights"
-
-
-def _batch_alone(cell: Cell) -> int:
-    """Samples that one rank would take in a step alone."""
-    return cell.batch if cell.scaling == "strong" else cell.recipe.data.batch
+def _tells_gradients(cell: Cell) -> bool:
+    """Whether noise is that of gradients, which ranks share, and not that of weights between two meetings."""
+    return strategies.parse(cell.sync).shares_gradients
 
 
 def _plain(found: Estimate | None) -> dict[str, Any] | None:

@@ -72,13 +72,18 @@ class LauncherPlace:
 
     def start(self, words: Sequence[str], ranks: int, log: Path, lock: int) -> Process:
         before = [word.replace("{ranks}", str(ranks)) for word in shlex.split(self.launcher)]
-        return start_process([*before, *deepex_command(), *words], log, lock)
+        return start_process([*before, *deepex_command(), *words, *let_launcher_count(words)], log, lock)
 
 
 def choose_cores_per_rank(ranks: Sequence[int]) -> int:
     """As many cores for each rank as the largest number of ranks that fits leaves to each; at least one."""
     cores = len(os.sched_getaffinity(0))
     return max(1, cores // max((number for number in ranks if number <= cores), default=cores))
+
+
+def let_launcher_count(words: Sequence[str]) -> list[str]:
+    """Whatever the recipe says, the launcher's number of ranks holds; a rank that does not find it stays alone."""
+    return ["--ranks", "1"] if words[0] == "run" else []
 
 
 def deepex_command() -> list[str]:

@@ -4,16 +4,20 @@ It knows recipes, and turns a plan into cells, one a combination, and runs, one 
 """
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import product
+from math import isfinite
+from types import CodeType, FunctionType
 from typing import Any, Literal
 
 from deepex.config import merge, override, to_toml
 from deepex.errors import ConfigError
+from deepex.tasks import TASKS
 from deepex.train.recipe import Recipe
-from deepex.train.task import Target
+from deepex.train.task import Target, Task
 
 Scaling = Literal["weak", "strong"]
 EASIER = 0.1  # how far from the target the first cut-off lies, if the task names none
@@ -38,18 +42,27 @@ class Varied:
                 )
         if min(self.ranks) < 1:
             raise ConfigError(f"varied.ranks = {list(self.ranks)}. Allowed: whole numbers from 1, as in --ranks 1,2,4.")
+        if not set(self.scaling) <= {"weak", "strong"}:
+            raise ConfigError(f"varied.scaling = {list(self.scaling)}. Allowed: weak, strong, or the two of them.")
+        keys = [line.partition("=")[0] for line in self.settings]
+        if len(set(keys)) < len(keys):
+            raise ConfigError(f"--vary has a key twice: {', '.join(keys)}. Give all its values at once, as in KEY=A,B.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """The quality that counts: first the easier cut-off, then the one that runs end at."""
+    """The qualities that count, the easier one first."""
 
     metric: str = ""
     direction: Literal["min", "max"] = "min"
     cutoffs: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        if len(set(self.cutoffs)) not in (0, 2) or len(self.cutoffs) not in (0, 2):
+        if (
+            len(set(self.cutoffs)) not in (0, 2)
+            or len(self.cutoffs) not in (0, 2)
+            or not all(map(isfinite, self.cutoffs))
+        ):
             raise ConfigError(
                 f"cut-offs {list(self.cutoffs)}. Allowed: two different values of {self.metric or 'the metric'}, as in "
                 "--cutoffs 0.2,0.1."
@@ -76,6 +89,8 @@ class Where:
     def __post_init__(self) -> None:
         if self.launcher is not None and self.cluster is not None:
             raise ConfigError("a launcher and a cluster. Allowed: one of them. Leave --launcher or --cluster out.")
+        if self.launcher is not None and not _splits(self.launcher):
+            raise ConfigError(f"launcher '{self.launcher}' has a quote that is not closed. Close it, or leave it out.")
         if self.launcher is not None and "{ranks}" not in self.launcher:
             raise ConfigError(
                 f"launcher '{self.launcher}' does not say where the number of ranks goes. "
@@ -85,10 +100,21 @@ class Where:
             raise ConfigError(f"cores_per_rank = {self.cores_per_rank}. Allowed: whole numbers from 1.")
 
 
+def _splits(launcher: str) -> bool:
+    try:
+        return bool(shlex.split(launcher))
+    except ValueError:
+        return False
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A study as a value, beside the recipe that it holds fixed (recipe.toml)."""
+    """A study as a value, beside the recipe that it holds fixed (recipe.toml).
 
+    `task` tells one task of a user's own from another of the same name.
+    """
+
+    task: str = ""
     varied: Varied = field(default_factory=Varied)
     judged: Judged = field(default_factory=Judged)
     where: Where = field(default_factory=Where)
@@ -135,6 +161,12 @@ def judge(recipe: Recipe, cutoffs: Sequence[float] = ()) -> Judged:
     """
     target = recipe.target
     sign = 1 if target.direction == "min" else -1
+    beyond = sorted((cutoff for cutoff in cutoffs if sign * (cutoff - target.threshold) < 0), key=lambda c: sign * c)
+    if beyond and recipe.stop.at_target:
+        raise ConfigError(
+            f"cut-off {beyond[0]:g}, but runs end at {target.metric} {target}. Allowed: cut-offs that runs pass. Give "
+            f"stop.target={beyond[0]:g} too."
+        )
     if not cutoffs:
         easier = [cutoff for cutoff in target.cutoffs if sign * (cutoff - target.threshold) > 0]
         first = easier[0] if easier else target.threshold + sign * EASIER * abs(target.threshold)
@@ -205,6 +237,22 @@ def split_strategies(text: str) -> tuple[str, ...]:
         else:
             strategies.append(piece.strip())
     return tuple(strategies)
+
+
+def fingerprint(task: Task) -> str:
+    """What a user's own task is made of, in a few letters: its data, its network and its functions.
+
+    A task in the table is known by its settings.
+    """
+    if type(task) in {type(make().task) for make in TASKS.values()}:
+        return ""
+    parts = [task.data().content_sha256, repr(task.model())]
+    codes = [value.__code__ for value in vars(task).values() if isinstance(value, FunctionType)]
+    parts += [
+        f"{code.co_code.hex()}{code.co_names}{[const for const in code.co_consts if not isinstance(const, CodeType)]}"
+        for code in codes
+    ]
+    return sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def digest(recipe: Recipe, plan: Plan) -> str:

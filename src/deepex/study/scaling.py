@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 Kind = Literal["measured", "extrapolated", "never", "unknown"]
 EQUAL = "Communication takes as long as computing"
+LEAST_RATIO = 1e-9  # so that it has a logarithm
+FARTHEST = 1000  # times the most ranks that were measured; beyond, an extrapolation says nothing
 FLAT = 0.05  # a power of the number of ranks below which a share does not grow
 
 
@@ -21,7 +23,7 @@ class Point:
 
     @property
     def ratio(self) -> float:
-        return self.sync_seconds / self.compute_seconds
+        return max(self.sync_seconds / self.compute_seconds, LEAST_RATIO)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +71,8 @@ def find_crossover(points: Sequence[Point], *, meetings_fall: bool) -> Crossover
             return Crossover(kind="measured", ranks=ranks, sentence=f"{EQUAL} at {told}.")
     ranks, how = _by_ring(last, meetings_fall) if len(points) == 1 else _by_power(points)
     at_last = f"At {last.ranks} ranks it takes {100 * last.ratio:.2g} % of the computing's time."
-    if ranks == inf:
-        told = f"Communication does not catch up with computing at any number of ranks, extrapolated {how}. {at_last}"
+    if ranks > FARTHEST * last.ranks:
+        told = f"Communication does not catch up with computing within reach, extrapolated {how}. {at_last}"
         return Crossover(kind="never", ranks=None, sentence=told)
     told = f"{EQUAL} at about {ranks:,.0f} ranks, extrapolated {how}. {at_last}"
     return Crossover(kind="extrapolated", ranks=ranks, sentence=told)
@@ -86,7 +88,7 @@ def _by_ring(point: Point, meetings_fall: bool) -> tuple[float, str]:
 
 def _by_power(points: Sequence[Point]) -> tuple[float, str]:
     """Where a P^k through the points is one: least squares on logarithms."""
-    ranks, ratios = [log(point.ranks) for point in points], [log(max(point.ratio, 1e-9)) for point in points]
+    ranks, ratios = [log(point.ranks) for point in points], [log(point.ratio) for point in points]
     centre_rank, centre_ratio = sum(ranks) / len(ranks), sum(ratios) / len(ratios)
     over = sum((x - centre_rank) * (y - centre_ratio) for x, y in zip(ranks, ratios, strict=True))
     power = over / sum((x - centre_rank) ** 2 for x in ranks)

@@ -3,6 +3,7 @@
 import shutil
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -60,21 +61,37 @@ class PlannedRun:
         }
 
 
-def plan_runs(folder: StudyFolder, cells: Sequence[Cell], seeds: Sequence[int], *, retry: bool) -> list[PlannedRun]:
-    """All runs in their order, every cell once before any a second time, each as the directory shows it."""
+def plan_runs(
+    folder: StudyFolder, cells: Sequence[Cell], seeds: Sequence[int], *, retry: bool = False, at_work: bool = False
+) -> list[PlannedRun]:
+    """All runs in their order, every cell once before any a second time, each as the directory shows it.
+
+    Arguments:
+        folder, cells, seeds: of the study.
+        retry: whether runs that failed are to be run again.
+        at_work: whether another process is at work on the study, so that what it says is running is.
+    """
     known = {state["name"]: state for state in folder.read_states()}
     runs = [PlannedRun(cell=cell, seed=seed) for seed in seeds for cell in cells]
     for run in runs:
         before = known.get(run.name, {})
         run.seconds, run.error = before.get("seconds", 0.0), before.get("error", "")
-        if (folder.runs / run.name / "summary.json").exists():
+        if is_done(folder.runs / run.name, run.cell.ranks):
             run.state, run.error = "done", ""
             run.oversubscribed = before.get("oversubscribed", False)
+        elif before.get("state") == "running" and at_work:
+            run.state, run.began = "running", before.get("began")
         elif before.get("state") == "failed" and not retry:
             run.state = "failed"
         elif (folder.runs / run.name).exists():
             run.state = "stopped"
     return runs
+
+
+def is_done(path: Path, ranks: int) -> bool:
+    """Whether a run has ended well, on as many ranks as it should have."""
+    files = all((path / name).exists() for name in ("summary.json", "metrics.jsonl", "record.json"))
+    return files and len(RunFolder(path).read_json("record.json").get("places", [])) == ranks
 
 
 class Sweep:
@@ -120,8 +137,11 @@ class Sweep:
         code = self._wait(self._process)
         self._process, run.began = None, None
         run.seconds = before + monotonic() - begun
-        if (path / "summary.json").exists():
+        if is_done(path, run.cell.ranks):
             run.state = "done"
+        elif (path / "summary.json").exists():
+            run.state = "failed"
+            run.error = f"it did not run on {run.cell.ranks} ranks: deepex did not find them under its launcher"
         elif self._asked or code == STOPPED:
             run.state = "stopped"
             self._asked = True  # whoever stopped the run wants the study to stop
@@ -155,6 +175,9 @@ class Sweep:
     @contextmanager
     def _listening(self) -> Iterator[None]:
         """The first SIGINT or SIGTERM asks the run to save itself; the next ends this process, and the run with it."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # only a main thread receives signals
+            return
 
         def ask(number: int, frame: FrameType | None) -> None:
             self._asked = True
@@ -179,5 +202,6 @@ def last_words(log: Path, code: int) -> str:
     """Why a run failed: what deepex said of it, or the last line that was printed."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     told = [line.partition("error: ")[2] for line in lines if line.startswith("deepex: error: ")]
+    told = [f"{line} {lines[-1]}" if line.endswith(":") else line for line in told]  # a traceback follows
     how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
     return f"{told[0] if told else lines[-1] if lines else 'it said nothing'} ({how})"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from deepex.config import override
 from deepex.errors import ConfigError
-from deepex.study.place import deepex_command
+from deepex.study.place import deepex_command, let_launcher_count
 from deepex.testing.cluster import Cluster, Ranks
 
 SECONDS_TO_SAVE = 60.0
@@ -21,6 +21,10 @@ class Lines:
     hosts: int = 4
     mbit: float = 100.0
     rtt_ms: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.hosts < 1:
+            raise ConfigError(f"--cluster hosts={self.hosts}. Allowed: whole numbers from 1.")
 
     @classmethod
     def parse(cls, text: str) -> "Lines":
@@ -57,7 +61,10 @@ class ClusterPlace:
         log.write_text("")
         hosts = min(ranks, self.cluster.num_hosts)
         started = self.cluster.launch(
-            [*deepex_command(), *words], hosts=hosts, ranks_per_host=ranks // hosts, output=log
+            [*deepex_command(), *words, *let_launcher_count(words)],
+            hosts=hosts,
+            ranks_per_host=ranks // hosts,
+            output=log,
         )
         return ClusterRun(started)
 

@@ -33,7 +33,7 @@ def rank_row(
 
 def epoch_row(recipe: Recipe, position: Position, ranks: list[dict[str, Any]], tally: Tally) -> dict[str, Any]:
     """A line of metrics.jsonl; losses and phases are means over ranks, the wall time that of the slowest."""
-    joules = [rank["energy_joules"] for rank in ranks if "energy_joules" in rank]  # of the rank of a node that reads it
+    joules = {rank["machine"]: rank["energy_joules"] for rank in ranks if "machine" in rank}  # each machine once
     ranks = [rank for rank in ranks if rank["trains"]]
     steps, wall = max(rank["steps"] for rank in ranks), max(rank["step_wall_seconds"] for rank in ranks)
     samples = steps * recipe.data.batch * len(ranks)
@@ -53,7 +53,7 @@ def epoch_row(recipe: Recipe, position: Position, ranks: list[dict[str, Any]], t
         "phase_seconds": _mean_phases(ranks),
         "sync_hidden_seconds": fmean(rank["sync_hidden_seconds"] for rank in ranks),
         "noise_scale": noise_scale(rank["gradient_noise"] for rank in ranks),
-        "energy_joules": _total(joules),
+        "energy_joules": _total(list(joules.values())),
     }
 
 
