@@ -1,12 +1,13 @@
 """Watching real runs from another process: to their end, in a terminal, after a stop, and for TensorBoard."""
 
 import json
-import shlex
+import os
+import pty
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -95,18 +96,23 @@ def test_a_run_is_followed_to_its_end_and_into_tensorboard(tmp_path: Path, deepe
 
 def test_ctrl_c_in_a_terminal_ends_the_watching_and_not_the_run(tmp_path: Path, deepex: Command) -> None:
     with train(tmp_path, 100_000) as run:
-        terminal = f"stty cols 100 rows 40; {shlex.join(WATCH)}"
-        with start(tmp_path, "script", "-qefc", terminal, "/dev/null") as watch:
-            drawn = read_until(watch, "where epoch") + read_until(watch, "\x1b[2K") + read_until(watch, "where epoch")
-            assert "● running" in drawn
-            assert "of 100,000" in drawn
-            assert "left" in drawn
-            assert watch.stdin is not None
-            watch.stdin.write("\x03")
-            watch.stdin.flush()
-            said, _ = watch.communicate(timeout=60)
-            assert watch.returncode == 0, said
-        assert "Traceback" not in said
+        ours, theirs = pty.openpty()
+        variables = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
+        watch = subprocess.Popen(WATCH, cwd=tmp_path, env=variables, stdin=theirs, stdout=theirs, stderr=theirs)
+        os.close(theirs)
+        drawn = ""
+        while drawn.count("where epoch") < 2 or "\x1b[2K" not in drawn:
+            drawn += os.read(ours, 4096).decode(errors="replace")
+        assert "● running" in drawn
+        assert "of 100,000" in drawn
+        assert "left" in drawn
+        watch.send_signal(signal.SIGINT)
+        with suppress(OSError):  # how the end of a terminal is told
+            while more := os.read(ours, 4096).decode(errors="replace"):
+                drawn += more
+        os.close(ours)
+        assert watch.wait(60) == 0, drawn
+        assert "Traceback" not in drawn
         assert run.poll() is None
         run.send_signal(signal.SIGINT)
         run.communicate(timeout=100)

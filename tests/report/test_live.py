@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -252,6 +253,8 @@ def test_following_on_a_terminal_draws_in_place(monkeypatch: pytest.MonkeyPatch)
 
 def test_ctrl_c_ends_the_following_and_nothing_else() -> None:
     def interrupt() -> View:
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
+        return VIEWS[0]
 
-    follow(Console(file=StringIO()), interrupt, once=False)
+    views = iter([VIEWS[0]])
+    follow(Console(file=StringIO()), lambda: next(views, None) or interrupt(), once=False)

@@ -5,11 +5,14 @@ It draws that for a terminal. `follow` shows anything that can be looked at agai
 
 import json
 import math
+import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean, median
+from threading import Event, current_thread, main_thread
 from typing import Any, Literal
 
 from rich.bar import Bar
@@ -64,25 +67,36 @@ class View:
 
 def follow(console: Console, look: Callable[[], View], once: bool) -> None:
     """Show what `look` finds once a second, until it is over or Ctrl-C: in place on a terminal, its news elsewhere."""
-    try:
-        view = look()
-        if once:
-            console.print(view.drawing)
-        elif console.is_interactive:
+    view = look()
+    if once:
+        console.print(view.drawing)
+        return
+    with _until_interrupted() as interrupted:
+        if console.is_interactive:
             with Live(view.drawing, console=console, auto_refresh=False) as live:
-                while view.ending is None:
-                    time.sleep(SECONDS_BETWEEN_LOOKS)
+                while view.ending is None and not interrupted.wait(SECONDS_BETWEEN_LOOKS):
                     view = look()
                     live.update(view.drawing, refresh=True)
         else:
             _print(console, view.news)
-            while view.ending is None:
-                time.sleep(SECONDS_BETWEEN_LOOKS)
+            while view.ending is None and not interrupted.wait(SECONDS_BETWEEN_LOOKS):
                 view = look()
                 _print(console, view.news)
         _print(console, view.ending or ())
-    except KeyboardInterrupt:
+
+
+@contextmanager
+def _until_interrupted() -> Iterator[Event]:
+    """What Ctrl-C sets, in place of an exception that may come at any line."""
+    interrupted = Event()
+    if current_thread() is not main_thread():
+        yield interrupted  # only a main thread receives signals
         return
+    before = signal.signal(signal.SIGINT, lambda number, frame: interrupted.set())
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _print(console: Console, lines: Sequence[str]) -> None:
