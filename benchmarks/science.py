@@ -27,20 +27,20 @@ from rich.table import Table
 from torch import nn
 
 from deepex.api import build_recipe
-from deepex.data.packed import PackedSource
+from deepex.data.packing.packed import PackedSource
 from deepex.data.source import allocate
 from deepex.record.folder import RunFolder
 from deepex.record.provenance import describe_hardware, describe_versions
 from deepex.replica import Replica
-from deepex.science.cosmology import PARAMETERS, Cosmology
-from deepex.science.cosmology_checks import compare_growth, compare_with_halofit, compare_with_linear, measure
-from deepex.science.crystals import CRYSTALS, build_crystal
-from deepex.science.diffraction import compare_with_abtem, measure_loss
-from deepex.science.particle_mesh import Box, simulate
-from deepex.tasks.atomai_data import AtomaiData
+from deepex.science.cosmology.checks import compare_growth, compare_with_halofit, compare_with_linear, measure
+from deepex.science.cosmology.particle_mesh import Box, simulate
+from deepex.science.cosmology.universe import PARAMETERS, Cosmology
+from deepex.science.diffraction.crystals import CRYSTALS, build_crystal
+from deepex.science.diffraction.multislice import compare_with_abtem, measure_loss
 from deepex.tasks.cosmoflow import Cosmoflow, to_physical
-from deepex.tasks.cosmoflow_data import CosmoflowData
-from deepex.tasks.make import make_data
+from deepex.tasks.data.atomai import AtomaiData
+from deepex.tasks.data.cosmoflow import CosmoflowData
+from deepex.tasks.data.make import make_data
 from deepex.train import checkpoint
 from deepex.world import World
 

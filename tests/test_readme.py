@@ -11,7 +11,7 @@ import torch
 
 import deepex
 from deepex.data import ArraySource
-from deepex.data.pack import pack
+from deepex.data.packing.pack import pack
 
 README = Path(deepex.__file__).parents[2] / "README.md"
 

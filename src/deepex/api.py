@@ -10,12 +10,12 @@ from deepex.errors import Interrupted, UsageError
 from deepex.launch.recipes import read_recipe
 from deepex.launch.start import is_first_rank, resume, start
 from deepex.record.folder import RunFolder
-from deepex.record.progress import Verbosity
+from deepex.record.sinks.progress import Verbosity
 from deepex.report import write_comparison, write_report, write_study_report
 from deepex.study import Plan, StudyFolder, is_study, read_outcome
-from deepex.study.conduct import conduct, open_study
-from deepex.study.place import LauncherPlace, LocalPlace, Place, choose_cores_per_rank
+from deepex.study.executor import LauncherPlace, LocalPlace, Place, choose_cores_per_rank
 from deepex.study.plan import Scaling, Varied, Where, fingerprint, judge
+from deepex.study.run import conduct, open_study
 from deepex.tasks import default_recipe
 from deepex.train.recipe import Recipe
 from deepex.train.task import Task

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from deepex.cli.app import run_command
-from deepex.data.pack import PackConfig, pack
-from deepex.data.packed import PackedSource
+from deepex.data.packing.pack import PackConfig, pack
+from deepex.data.packing.packed import PackedSource
 from deepex.data.source import ArraySource
 
 from ..conftest import Command

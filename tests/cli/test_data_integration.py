@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deepex.data.packed import PackedSource
+from deepex.data.packing.packed import PackedSource
 from deepex.data.source import read_field
 
 from ..conftest import Command

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from deepex.fabric import SoloFabric
+from deepex.record.counters import Gauges
 from deepex.record.energy import Energy
-from deepex.record.gauges import Gauges
 from deepex.world import World
 
 RANGE = 65_532_610_987

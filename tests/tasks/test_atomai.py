@@ -9,16 +9,16 @@ import pytest
 import torch
 
 from deepex.data import ArraySource, DataConfig, Subset
-from deepex.data.pack import pack
-from deepex.data.packed import PackedSource
+from deepex.data.packing.pack import pack
+from deepex.data.packing.packed import PackedSource
 from deepex.data.source import read_field
 from deepex.errors import DataError
 from deepex.launch.start import start
 from deepex.report import write_report
-from deepex.science.crystals import CRYSTALS
+from deepex.science.diffraction.crystals import CRYSTALS
 from deepex.tasks.atomai import Atomai, recipe
-from deepex.tasks.atomai_data import AtomaiData
-from deepex.tasks.make import make_data
+from deepex.tasks.data.atomai import AtomaiData
+from deepex.tasks.data.make import make_data
 from deepex.train.recipe import StopConfig
 
 THIN = AtomaiData(

@@ -9,16 +9,16 @@ import torch
 
 from deepex.api import build_recipe
 from deepex.data import DataConfig, Preparer
-from deepex.data.pack import pack
+from deepex.data.packing.pack import pack
 from deepex.data.source import ArraySource, read_all
 from deepex.errors import DataError
 from deepex.launch.start import start
 from deepex.optim import ScheduleConfig
 from deepex.report import write_report
-from deepex.science.cosmology import PARAMETERS, RANGES
+from deepex.science.cosmology.universe import PARAMETERS, RANGES
 from deepex.tasks.cosmoflow import Cosmoflow, recipe
-from deepex.tasks.cosmoflow_data import CosmoflowData
-from deepex.tasks.make import make_data
+from deepex.tasks.data.cosmoflow import CosmoflowData
+from deepex.tasks.data.make import make_data
 from deepex.train.recipe import StopConfig
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from deepex.data.prepare import Preparer
+from deepex.data.feeding.prepare import Preparer
 from deepex.data.source import allocate, read_all
 from deepex.errors import ConfigError, DataError
 from deepex.models.lenet import LeNet5

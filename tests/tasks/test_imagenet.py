@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from deepex.data import ArraySource
-from deepex.data.pack import PackConfig, pack
-from deepex.data.prepare import Preparer
+from deepex.data.feeding.prepare import Preparer
+from deepex.data.packing.pack import PackConfig, pack
 from deepex.data.source import allocate, read_all
 from deepex.errors import ConfigError, DataError, SampleError
 from deepex.launch.data import make_missing_data
+from deepex.tasks.data.imagenet import ImagenetData
 from deepex.tasks.imagenet import Imagenet, recipe
-from deepex.tasks.imagenet_data import ImagenetData
 from deepex.testing.source import check_source
 from deepex.train.task import ImageGrid, Matrix
 

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from deepex.data import ArraySource, DataConfig, Preparation
-from deepex.data.convert import Convert
-from deepex.data.header import Content, Shape, write_header
-from deepex.data.pack import pack
-from deepex.data.packed import NAMES
+from deepex.data.feeding.convert import Convert
+from deepex.data.packing.header import Content, Shape, write_header
+from deepex.data.packing.pack import pack
+from deepex.data.packing.packed import NAMES
 from deepex.data.source import Indices
 from deepex.data.statistics import Moments
 from deepex.errors import ConfigError, DataError
@@ -30,7 +30,7 @@ RUN = """
 import sys, torch, deepex as dx
 from torch import nn
 from deepex.data import Preparation
-from deepex.data.convert import Convert
+from deepex.data.feeding.convert import Convert
 task = dx.ArrayTask(
     network=lambda: nn.Linear(64, 1),
     arrays=sys.argv[1],

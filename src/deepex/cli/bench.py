@@ -13,22 +13,23 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from deepex.bench import input as input_bench
-from deepex.bench import input_table, sync_table
-from deepex.bench import step as bench
-from deepex.bench import sync as sync_bench
-from deepex.bench.input import SOURCES
-from deepex.bench.input_data import BYTES_A_SAMPLE, LEAST_SAMPLES
-from deepex.bench.layers import layer_table, watch_layers
-from deepex.bench.sync_crew import Network, local_network
-from deepex.bench.sync_rows import PARTS, Book, Part, Row
-from deepex.bench.table import LEGEND, conclusions, markdown, terminal_table
-from deepex.bench.workloads import WORKLOADS
-from deepex.cli.output import check_output, write_output
+from deepex.bench.input import benchmark as input_bench
+from deepex.bench.input import table as input_table
+from deepex.bench.input.benchmark import SOURCES
+from deepex.bench.input.data import BYTES_A_SAMPLE, LEAST_SAMPLES
+from deepex.bench.step import benchmark as bench
+from deepex.bench.step.layers import layer_table, watch_layers
+from deepex.bench.step.table import LEGEND, conclusions, markdown, terminal_table
+from deepex.bench.step.workloads import WORKLOADS
+from deepex.bench.sync import benchmark as sync_bench
+from deepex.bench.sync import table as sync_table
+from deepex.bench.sync.rank_pool import Network, local_network
+from deepex.bench.sync.rows import PARTS, Book, Part, Row
+from deepex.cli.output.files import check_output, write_output
+from deepex.cluster.cluster import Cluster
 from deepex.errors import UsageError, unknown
 from deepex.record.provenance import describe_hardware, describe_versions
-from deepex.testing.cluster import Cluster
-from deepex.train.precision import DTYPES
+from deepex.train.compute.precision import DTYPES
 
 PACKAGES = ("lightning", "accelerate")
 NETWORKS = ("local", "cluster", "both")

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from deepex.cluster.cluster import Cluster, Ranks
 from deepex.errors import UsageError
-from deepex.testing.cluster import Cluster, Ranks
 
 
 def cluster(

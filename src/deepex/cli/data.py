@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from deepex.cli.data_tables import (
+from deepex.cli.output.data_tables import (
     console_for,
     findings_row,
     packed_row,
@@ -18,25 +18,25 @@ from deepex.cli.data_tables import (
     print_packed,
     told_size,
 )
-from deepex.cli.output import check_output, write_output
+from deepex.cli.output.files import check_output, write_output
 from deepex.config import override
-from deepex.data.check import check as check_source
-from deepex.data.findings import counted
+from deepex.data.checking.check import check as check_source
+from deepex.data.checking.contact_sheet import draw_sheet
+from deepex.data.checking.findings import counted
+from deepex.data.checking.thumbnails import choose_panels
 from deepex.data.origin import describe_origin, find_files, is_packed
-from deepex.data.pack import PackConfig, Packed
-from deepex.data.pack import pack as pack_source
-from deepex.data.packed import PackedSource
-from deepex.data.panels import choose_panels
-from deepex.data.sheet import draw_sheet
+from deepex.data.packing.pack import PackConfig, Packed
+from deepex.data.packing.pack import pack as pack_source
+from deepex.data.packing.packed import PackedSource
 from deepex.data.source import Source
 from deepex.data.sources import READERS, guess_reader, open_source
-from deepex.data.stage import clean_stage
+from deepex.data.staging import clean_stage
 from deepex.errors import DataError, Interrupted, UsageError
 from deepex.fabric import Fabric, together
 from deepex.launch.detect import Launched, find_world
 from deepex.launch.rank import join
-from deepex.record.pass_meter import Meter
-from deepex.tasks.make import MAKERS, data_settings, make_data, write_pictures
+from deepex.record.sinks.progress_bar import Meter
+from deepex.tasks.data.make import MAKERS, data_settings, make_data, write_pictures
 from deepex.tasks.protein import packaged_file
 
 DAY_SECONDS = 24 * 3600.0  # a rank may write its share for so long before it meets the others

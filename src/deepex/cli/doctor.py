@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from deepex.cli.output import check_output, write_output
+from deepex.cli.output.files import check_output, write_output
 from deepex.doctor.examine import examine
 from deepex.doctor.table import print_machine
 from deepex.errors import UsageError

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from deepex import api
-from deepex.cli.output import check_output
+from deepex.cli.output.files import check_output
 from deepex.errors import UsageError
 
 

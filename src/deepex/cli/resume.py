@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from deepex import api
-from deepex.cli.outcome import print_outcome
+from deepex.cli.output.outcome import print_outcome
 from deepex.cli.run import choose_verbosity
 from deepex.launch.start import is_first_rank
 

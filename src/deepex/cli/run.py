@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from deepex import api
-from deepex.cli.outcome import print_outcome
-from deepex.cli.output import check_output, write_output
+from deepex.cli.output.files import check_output, write_output
+from deepex.cli.output.outcome import print_outcome
 from deepex.launch.start import is_first_rank
-from deepex.record.progress import Verbosity
+from deepex.record.sinks.progress import Verbosity
 
 
 def run(

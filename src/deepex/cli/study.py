@@ -12,18 +12,18 @@ from rich.live import Live
 from rich.table import Table
 
 from deepex import api
-from deepex.cli.output import check_output, write_output
+from deepex.cli.output.files import check_output, write_output
 from deepex.cli.run import choose_verbosity
 from deepex.errors import UsageError
 from deepex.launch.detect import find_world
-from deepex.record.progress import Verbosity
-from deepex.report.live_study import StudyNews, show_study
+from deepex.record.sinks.progress import Verbosity
+from deepex.report.terminal.study_view import StudyNews, show_study
 from deepex.study import Plan, StudyFolder, is_study
-from deepex.study.conduct import open_study, reopen_study
+from deepex.study.cluster_executor import ClusterPlace, Lines
+from deepex.study.executor import LauncherPlace, LocalPlace, Place
 from deepex.study.findings import say_estimate
-from deepex.study.place import LauncherPlace, LocalPlace, Place
 from deepex.study.plan import make_cells, split_strategies
-from deepex.testing.cluster_place import ClusterPlace, Lines
+from deepex.study.run import open_study, reopen_study
 from deepex.train.recipe import Recipe
 
 

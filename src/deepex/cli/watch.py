@@ -9,10 +9,10 @@ import typer
 from rich.console import Console, Group
 
 from deepex.errors import UsageError
-from deepex.record.events import EventLog
 from deepex.record.folder import RunFolder
-from deepex.record.progress import News, describe_epoch
-from deepex.report.live import (
+from deepex.record.sinks.progress import News, describe_epoch
+from deepex.record.sinks.tensorboard import EventLog
+from deepex.report.terminal.run_view import (
     RunReader,
     Standing,
     View,
@@ -22,7 +22,7 @@ from deepex.report.live import (
     draw,
     follow,
 )
-from deepex.report.live_study import StudyNews, find_running, is_over, read_states, show_study, tell_progress
+from deepex.report.terminal.study_view import StudyNews, find_running, is_over, read_states, show_study, tell_progress
 from deepex.study import is_study
 
 PLAIN_WIDTH = 120  # where there is no terminal to ask

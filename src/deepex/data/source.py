@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deepex.data.gather import take_rows
+from deepex.data.feeding.gather import take_rows
 from deepex.errors import DataError, SampleError
 from deepex.sample import Batch, Field, SampleSpec
 

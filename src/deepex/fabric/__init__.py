@@ -1,14 +1,14 @@
 """How ranks talk: asynchronous collectives on whole buffers."""
 
-from deepex.fabric.agree import from_first, together
-from deepex.fabric.choose import FABRICS, FabricName, open_fabric
+from deepex.fabric.agreement import from_first, together
 from deepex.fabric.fabric import Done, Fabric, SoloFabric, Work
-from deepex.fabric.meeting import Meeting
-from deepex.fabric.meter import Meter
+from deepex.fabric.heartbeat import peer_error
 from deepex.fabric.node import inside_node
-from deepex.fabric.pulse import peer_error
-from deepex.fabric.shared_fabric import SharedFabric
+from deepex.fabric.rendezvous import Meeting
+from deepex.fabric.selection import FABRICS, FabricName, open_fabric
+from deepex.fabric.shared.fabric import SharedFabric
 from deepex.fabric.torch_fabric import TorchFabric
+from deepex.fabric.traffic import Meter
 
 __all__ = [
     "FABRICS",

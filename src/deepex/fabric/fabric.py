@@ -6,9 +6,9 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from deepex.fabric.meeting import Meeting
-from deepex.fabric.meter import Meter
-from deepex.fabric.pulse import Pulse, Stillness
+from deepex.fabric.heartbeat import Pulse, Stillness
+from deepex.fabric.rendezvous import Meeting
+from deepex.fabric.traffic import Meter
 from deepex.world import World
 
 V = TypeVar("V")

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 from deepex.errors import ConfigError
 from deepex.fabric.fabric import Fabric
-from deepex.fabric.shared_fabric import SharedFabric
+from deepex.fabric.shared.fabric import SharedFabric
 
 
 def inside_node(fabric: Fabric) -> Fabric:

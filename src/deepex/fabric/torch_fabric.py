@@ -25,9 +25,9 @@ from torch._C._distributed_c10d import (  # torch.distributed leaves some of the
 )
 
 from deepex.fabric.fabric import Fabric, Work
-from deepex.fabric.meeting import Meeting
-from deepex.fabric.meter import Meter
-from deepex.fabric.pulse import peer_error
+from deepex.fabric.heartbeat import peer_error
+from deepex.fabric.rendezvous import Meeting
+from deepex.fabric.traffic import Meter
 
 V = TypeVar("V")
 

@@ -13,7 +13,7 @@ from deepex.launch.detect import find_world
 from deepex.launch.rank import leave, run_rank
 from deepex.launch.recipes import read_recipe
 from deepex.record.folder import RunFolder
-from deepex.record.progress import Verbosity
+from deepex.record.sinks.progress import Verbosity
 
 
 def main() -> None:

@@ -4,9 +4,9 @@ import os
 
 from deepex.errors import DataError, Interrupted, UsageError
 from deepex.launch.detect import Launched
-from deepex.record.pass_meter import Meter
-from deepex.record.progress import Verbosity, say_seconds
-from deepex.tasks.make import SelfMade, make_data
+from deepex.record.sinks.progress import Verbosity, say_seconds
+from deepex.record.sinks.progress_bar import Meter
+from deepex.tasks.data.make import SelfMade, make_data
 from deepex.train.task import Task
 
 

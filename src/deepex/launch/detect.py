@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from deepex.errors import ConfigError, UsageError
-from deepex.fabric.mpi_thread import meet
+from deepex.fabric.mpi.thread import meet
 from deepex.world import World
 
 Environment = Mapping[str, str]

@@ -13,7 +13,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from deepex import errors
 from deepex.errors import DeepexError, Interrupted, PeerError, TrainingError
 from deepex.record.folder import RunFolder
-from deepex.record.progress import Verbosity
+from deepex.record.sinks.progress import Verbosity
 from deepex.train import checkpoint
 
 CURES = {

@@ -14,13 +14,13 @@ from torch.utils import deterministic
 from deepex.config import to_toml
 from deepex.errors import ConfigError
 from deepex.fabric import Fabric, FabricName, Meeting, SoloFabric, open_fabric
-from deepex.fabric.mpi_thread import finish
+from deepex.fabric.mpi.thread import finish
 from deepex.kernels import install_convolution, install_sixteen_bits
 from deepex.launch.detect import Launched
 from deepex.launch.heap import keep_heap
 from deepex.record.folder import RunFolder
-from deepex.record.progress import Listener, ProgressFile, Silent, Verbosity, build_listener
 from deepex.record.provenance import describe_versions
+from deepex.record.sinks.progress import Listener, ProgressFile, Silent, Verbosity, build_listener
 from deepex.train.loop import Loop
 from deepex.train.recipe import Recipe
 from deepex.world import World

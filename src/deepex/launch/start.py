@@ -14,8 +14,8 @@ from deepex.launch.local import start_local_ranks
 from deepex.launch.rank import run_rank
 from deepex.launch.recipes import read_recipe, write_recipe
 from deepex.record.folder import RunFolder, new_run_name
-from deepex.record.progress import Verbosity
 from deepex.record.provenance import gather_provenance
+from deepex.record.sinks.progress import Verbosity
 from deepex.train import checkpoint
 from deepex.train.input import check_data
 from deepex.train.recipe import Recipe

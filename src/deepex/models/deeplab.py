@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from deepex.models.image import check_classes, check_input, check_shape
+from deepex.models.input_shape import check_classes, check_input, check_shape
 
 STRIDE = 16  # of the encoder's output
 BOTTLENECK, LOW_LEVEL = 256, 48

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from deepex.models.image import check_classes, check_input, check_shape
+from deepex.models.input_shape import check_classes, check_input, check_shape
 
 
 class LeNet5(nn.Module):

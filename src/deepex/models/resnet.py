@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from deepex.models.image import check_classes, check_input, check_shape
+from deepex.models.input_shape import check_classes, check_input, check_shape
 
 Stem = Literal["large", "small"]
 Stages = tuple[tuple[int, int, int], ...]

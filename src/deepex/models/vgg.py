@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from deepex.models.image import check_classes, check_input, check_shape
+from deepex.models.input_shape import check_classes, check_input, check_shape
 
 STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))  # filters, convolutions; each stage halves the image
 

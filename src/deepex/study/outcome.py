@@ -16,7 +16,7 @@ from deepex.study.learning import Reached, Saturation, judge_cutoff
 from deepex.study.plan import Cell, Plan, make_cells
 from deepex.study.scaling import Point, find_crossover
 from deepex.study.sweep import plan_runs
-from deepex.sync.written import Written
+from deepex.sync.spec import Written
 
 UNAVAILABLE = "unavailable"
 EVERY_EPOCH = "epoch"  # the argument of a strategy whose meetings don't become fewer with larger batches

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from deepex.errors import Interrupted
 from deepex.record.folder import RunFolder
+from deepex.study.executor import Place, Process
 from deepex.study.folder import SECONDS_TO_SAVE, StudyFolder
-from deepex.study.place import Place, Process
 from deepex.study.plan import Cell
 from deepex.train import checkpoint
 

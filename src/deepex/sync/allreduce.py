@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from deepex.fabric import Fabric, Work
+from deepex.fabric.link import measure_link
 from deepex.replica import Entry
-from deepex.sync.link import measure_link
+from deepex.sync.compressors.compressor import Plain, Wire
 from deepex.sync.noise import NoiseMeter, square
+from deepex.sync.spec import Written
 from deepex.sync.sync import Setting
-from deepex.sync.wire import Plain, Wire
-from deepex.sync.written import Written
 
 MEBIBYTE = 2**20
 LEAST_BUCKET, MOST_BUCKET = MEBIBYTE // 4, 32 * MEBIBYTE

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from deepex.errors import ConfigError
 from deepex.fabric import Fabric, SharedFabric, inside_node
+from deepex.sync.compressors.compressor import Wire
 from deepex.sync.hybrid import add_up
 from deepex.sync.noise import NoiseMeter
-from deepex.sync.server import Exchange
+from deepex.sync.parameter_server import Exchange
+from deepex.sync.spec import Written
 from deepex.sync.sync import Setting
-from deepex.sync.wire import Wire
-from deepex.sync.written import Written
 
 
 class Asynchronous:

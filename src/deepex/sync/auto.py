@@ -12,11 +12,11 @@ from torch import Tensor
 
 from deepex.fabric import Fabric
 from deepex.sync.background import Background
+from deepex.sync.compressors.compressor import Plain, Wire
 from deepex.sync.local import Local
 from deepex.sync.noise import NoiseMeter
+from deepex.sync.spec import Written
 from deepex.sync.sync import Setting
-from deepex.sync.wire import Plain, Wire
-from deepex.sync.written import Written
 
 V = TypeVar("V")
 

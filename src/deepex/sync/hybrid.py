@@ -7,10 +7,10 @@ from torch import Tensor
 
 from deepex.fabric import Fabric
 from deepex.sync.allreduce import AllReduce, mean_statistics
-from deepex.sync.server import Exchange
+from deepex.sync.compressors.compressor import Wire
+from deepex.sync.parameter_server import Exchange
+from deepex.sync.spec import Written
 from deepex.sync.sync import Setting
-from deepex.sync.wire import Wire
-from deepex.sync.written import Written
 
 
 class Hybrid:

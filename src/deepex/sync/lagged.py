@@ -7,10 +7,10 @@ from torch import Tensor
 
 from deepex.fabric import Fabric, Work
 from deepex.sync.allreduce import mean_statistics
+from deepex.sync.compressors.compressor import Plain, Wire
 from deepex.sync.noise import NoiseMeter, square
+from deepex.sync.spec import Written
 from deepex.sync.sync import Setting
-from deepex.sync.wire import Plain, Wire
-from deepex.sync.written import Written
 
 
 class Lagged:

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from deepex.fabric import Fabric
 from deepex.sync.allreduce import AllReduce, mean_statistics
+from deepex.sync.compressors.compressor import Plain, Wire
 from deepex.sync.noise import ChangeWatch, NoiseMeter
+from deepex.sync.spec import Written
 from deepex.sync.sync import Setting
-from deepex.sync.wire import Plain, Wire
-from deepex.sync.written import Written
 
 Outer = Literal["average", "momentum", "nesterov"]
 Moments = Literal["keep", "average", "reset"]

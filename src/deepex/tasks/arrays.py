@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deepex.data import ArraySource, Preparation, Source, Splits, Subset
-from deepex.data.packed import PackedSource
+from deepex.data.packing.packed import PackedSource
 from deepex.data.split import split_by_name
 from deepex.errors import ConfigError
 from deepex.sample import Batch

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deepex.data import DataConfig, Preparation, Splits
-from deepex.data.augment import Flip
-from deepex.data.convert import Convert
-from deepex.data.packed import PackedSource
+from deepex.data.feeding.augment import Flip
+from deepex.data.feeding.convert import Convert
+from deepex.data.packing.packed import PackedSource
 from deepex.models.resnet import ResNet50
 from deepex.optim import OptimiserConfig, ScheduleConfig
 from deepex.sample import Batch
-from deepex.tasks.atomai_data import AtomaiData
 from deepex.tasks.classes import Answers, class_errors, class_loss, illustrate_classes
-from deepex.tasks.packed_set import open_set, split_set
+from deepex.tasks.data.atomai import AtomaiData
+from deepex.tasks.data.packed_set import open_set, split_set
 from deepex.train.recipe import Recipe, StopConfig
 from deepex.train.task import Illustration, Loss, Tally, Target
 

@@ -17,18 +17,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from deepex.data import DataConfig, Preparation, Splits
-from deepex.data.augment import CubeSymmetry
-from deepex.data.convert import Convert
-from deepex.data.packed import PackedSource
+from deepex.data.feeding.augment import CubeSymmetry
+from deepex.data.feeding.convert import Convert
+from deepex.data.packing.packed import PackedSource
 from deepex.data.source import allocate
 from deepex.errors import ConfigError
 from deepex.models.cosmoflow import CosmoFlow
 from deepex.optim import OptimiserConfig, ScheduleConfig
 from deepex.sample import Batch, SampleSpec
-from deepex.science import power_baseline
-from deepex.science.cosmology import PARAMETERS, RANGES
-from deepex.tasks.cosmoflow_data import CHANNELS, CosmoflowData
-from deepex.tasks.packed_set import open_set, split_set
+from deepex.science.cosmology import power_baseline
+from deepex.science.cosmology.universe import PARAMETERS, RANGES
+from deepex.tasks.data.cosmoflow import CHANNELS, CosmoflowData
+from deepex.tasks.data.packed_set import open_set, split_set
 from deepex.train.recipe import Recipe, StopConfig
 from deepex.train.task import Illustration, ImageGrid, Loss, Picture, Scatter, ScatterPanel, Tally, Target
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deepex.data import ArraySource, DataConfig, Preparation, Splits
-from deepex.data.augment import Augmentation, Crop, Flip
-from deepex.data.convert import Convert
+from deepex.data.feeding.augment import Augmentation, Crop, Flip
+from deepex.data.feeding.convert import Convert
 from deepex.data.sources.idx import read_idx
 from deepex.data.statistics import Moments
 from deepex.errors import ConfigError, DataError

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deepex.data import DataConfig, Preparation, Splits
-from deepex.data.augment import Crop, Flip
-from deepex.data.convert import Convert
-from deepex.data.packed import PackedSource
+from deepex.data.feeding.augment import Crop, Flip
+from deepex.data.feeding.convert import Convert
+from deepex.data.packing.packed import PackedSource
 from deepex.errors import ConfigError
 from deepex.models.alexnet import AlexNet
 from deepex.models.resnet import ResNet50
@@ -24,8 +24,8 @@ from deepex.models.vgg import VGG16
 from deepex.optim import OptimiserConfig, ScheduleConfig
 from deepex.sample import Batch
 from deepex.tasks.classes import Answers, class_errors, class_loss, illustrate_classes
-from deepex.tasks.imagenet_data import ImagenetData, missing_tree
-from deepex.tasks.packed_set import open_set, split_set
+from deepex.tasks.data.imagenet import ImagenetData, missing_tree
+from deepex.tasks.data.packed_set import open_set, split_set
 from deepex.train.recipe import Recipe, StopConfig
 from deepex.train.task import Illustration, Loss, Tally, Target
 

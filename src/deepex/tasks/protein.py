@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from deepex.data import DataConfig, Preparation, Splits
-from deepex.data.convert import Convert
-from deepex.data.packed import PackedSource
+from deepex.data.feeding.convert import Convert
+from deepex.data.packing.packed import PackedSource
 from deepex.errors import ConfigError, DataError
 from deepex.models.cvae import CVAE
 from deepex.optim import OptimiserConfig
 from deepex.sample import Batch
-from deepex.tasks.packed_set import open_set, split_set
+from deepex.tasks.data.packed_set import open_set, split_set
 from deepex.train.recipe import Recipe, StopConfig
 from deepex.train.task import Illustration, ImageGrid, Loss, Picture, PointCloud, Tally, Target
 

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from deepex import sync as strategies
 from deepex.data import Feed, Plan, Preparer, Splits
-from deepex.data.keep import room_for_samples
-from deepex.data.plan import class_weights
+from deepex.data.feeding.cache import room_for_samples
+from deepex.data.feeding.plan import class_weights
 from deepex.data.source import Source, read_field
-from deepex.data.stage import stage_splits
+from deepex.data.staging import stage_splits
 from deepex.errors import ConfigError, DataError, unknown
 from deepex.fabric import Fabric
-from deepex.record.progress import Listener
+from deepex.record.sinks.progress import Listener
 from deepex.train.recipe import Recipe
 from deepex.world import World
 

@@ -8,17 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 from deepex.config import to_toml
+from deepex.diagnosis.evidence import Circumstances, Evidence
+from deepex.diagnosis.sentences import diagnose
 from deepex.fabric import Fabric
+from deepex.fabric.link import measure_link
 from deepex.record.folder import RunFolder
-from deepex.record.progress import Listener
-from deepex.sync.link import measure_link
+from deepex.record.sinks.progress import Listener
 from deepex.train.checkpoint import Position
-from deepex.train.diagnosis import diagnose
-from deepex.train.evidence import Circumstances, Evidence
+from deepex.train.compute.step_cost import Yardstick
 from deepex.train.recipe import Recipe
 from deepex.train.summary import epoch_row, summarise
 from deepex.train.task import Tally
-from deepex.train.yardstick import Yardstick
 
 
 class Journal:

@@ -6,26 +6,26 @@ from time import perf_counter
 import torch
 
 from deepex import sync as strategies
-from deepex.data.keep import used_bytes
+from deepex.data.feeding.cache import used_bytes
 from deepex.errors import Interrupted, TrainingError
 from deepex.fabric import Fabric
 from deepex.optim import Optimiser
+from deepex.record.counters import Gauges
 from deepex.record.folder import RunFolder
-from deepex.record.gauges import Gauges
 from deepex.record.phases import Clock
-from deepex.record.progress import Listener
+from deepex.record.sinks.progress import Listener
 from deepex.train import checkpoint
 from deepex.train.checkpoint import Position
+from deepex.train.compute.step_cost import measure_yardstick
 from deepex.train.evaluate import evaluate
 from deepex.train.input import Input
 from deepex.train.journal import Journal
 from deepex.train.recipe import Recipe
-from deepex.train.settle import settle
+from deepex.train.resolve import settle
 from deepex.train.step import Step
 from deepex.train.stop import StopRequest
 from deepex.train.summary import add_losses, mean_step_seconds, rank_row
 from deepex.train.task import Loss
-from deepex.train.yardstick import measure_yardstick
 
 
 class Loop:

@@ -7,8 +7,8 @@ from deepex.data import DataConfig
 from deepex.errors import ConfigError
 from deepex.fabric import FabricName
 from deepex.optim import OptimiserConfig, ScheduleConfig
-from deepex.train.layout import LayoutChoice
-from deepex.train.precision import Precision
+from deepex.train.compute.layout import LayoutChoice
+from deepex.train.compute.precision import Precision
 from deepex.train.task import Target, Task
 
 

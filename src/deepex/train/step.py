@@ -13,7 +13,7 @@ from deepex.record.phases import Clock
 from deepex.replica import Replica
 from deepex.sample import Batch, describe_batch
 from deepex.sync import Setting, Sync
-from deepex.train.precision import LossScale, Precision, autocast
+from deepex.train.compute.precision import LossScale, Precision, autocast
 from deepex.train.task import Loss, Task
 
 BETWEEN = (str(Path(torch.__file__).parent), str(Path(__file__).with_name("overhead.py")))

@@ -7,14 +7,14 @@ from statistics import fmean, median
 from typing import Any
 
 from deepex.fabric import Fabric
+from deepex.record.counters import Gauges
 from deepex.record.folder import RunFolder
-from deepex.record.gauges import Gauges
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES, Clock
 from deepex.sync.noise import NoiseMeter, noise_scale
 from deepex.train.checkpoint import Position
+from deepex.train.compute.step_cost import Yardstick
 from deepex.train.recipe import Recipe
 from deepex.train.task import Loss, Tally, Target
-from deepex.train.yardstick import Yardstick
 
 
 def rank_row(

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepex.data.source import Indices, Source, as_array
-from deepex.data.sources.files import damaged, first_readable, list_files
-from deepex.data.sources.parts import Parts
+from deepex.data.sources.reading.files import damaged, first_readable, list_files
+from deepex.data.sources.reading.parts import Parts
 from deepex.errors import ConfigError, SampleError
 from deepex.sample import Batch, Field, SampleSpec
 

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepex.data.source import Source
-from deepex.data.sources.arrays import ArrayFiles, Channels, Layout, Shapes, are_single_samples
-from deepex.data.sources.dtypes import held_dtype
-from deepex.data.sources.files import damaged, first_readable, list_files, rows_together, runs
-from deepex.data.sources.labels import check_classes
+from deepex.data.sources.reading.arrays import ArrayFiles, Channels, Layout, Shapes, are_single_samples
+from deepex.data.sources.reading.dtypes import held_dtype
+from deepex.data.sources.reading.files import damaged, first_readable, list_files, rows_together, runs
+from deepex.data.sources.reading.labels import check_classes
 from deepex.errors import ConfigError, DataError, SampleError
 
 SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5")

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepex.data.source import Source
-from deepex.data.sources.arrays import ArrayFiles, Layout
-from deepex.data.sources.files import damaged, find_beside, list_files
-from deepex.data.sources.labels import FIELD, check_classes
 from deepex.data.sources.numpy import NumpyArray
+from deepex.data.sources.reading.arrays import ArrayFiles, Layout
+from deepex.data.sources.reading.files import damaged, find_beside, list_files
+from deepex.data.sources.reading.labels import FIELD, check_classes
 from deepex.errors import ConfigError, DataError, SampleError
 
 SUFFIXES = ("-ubyte", "-ubyte.gz", ".idx", ".idx.gz")

@@ -22,8 +22,8 @@ from PIL import Image
 from torch.nn.functional import interpolate
 
 from deepex.data.source import Indices, Source, as_array
-from deepex.data.sources.files import damaged, find_beside, first_readable, list_paths
-from deepex.data.sources.labels import Labelled, Labels, check_classes, labels_by_name
+from deepex.data.sources.reading.files import damaged, find_beside, first_readable, list_paths
+from deepex.data.sources.reading.labels import Labelled, Labels, check_classes, labels_by_name
 from deepex.errors import ConfigError, DataError, SampleError
 from deepex.sample import Batch, Field, SampleSpec
 

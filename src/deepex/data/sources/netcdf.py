@@ -14,8 +14,8 @@ import xarray as xr
 
 from deepex.data.source import Source
 from deepex.data.sources import READERS
-from deepex.data.sources.files import list_files
-from deepex.data.sources.grids import GridSource, Options
+from deepex.data.sources.reading.files import list_files
+from deepex.data.sources.reading.grids import GridSource, Options
 
 __all__ = ["Options", "open_source"]
 

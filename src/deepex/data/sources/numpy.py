@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepex.data.source import Source
-from deepex.data.sources.arrays import ArrayFiles, Channels, Layout, Shapes, are_single_samples
-from deepex.data.sources.dtypes import held_dtype
-from deepex.data.sources.files import damaged, find_beside, list_files
-from deepex.data.sources.labels import FIELD, Labelled, Labels, check_classes, labels_by_number
+from deepex.data.sources.reading.arrays import ArrayFiles, Channels, Layout, Shapes, are_single_samples
+from deepex.data.sources.reading.dtypes import held_dtype
+from deepex.data.sources.reading.files import damaged, find_beside, list_files
+from deepex.data.sources.reading.labels import FIELD, Labelled, Labels, check_classes, labels_by_number
 from deepex.errors import ConfigError, DataError, SampleError
 
 SUFFIXES = (".npy", ".npz")

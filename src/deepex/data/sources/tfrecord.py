@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from deepex.data.source import Indices, Source, as_array
 from deepex.data.sources import READERS
-from deepex.data.sources.dtypes import HELD, WIDENED, held_dtype
-from deepex.data.sources.files import damaged, first_readable, list_files
-from deepex.data.sources.parts import Part, Parts
+from deepex.data.sources.reading.dtypes import HELD, WIDENED, held_dtype
+from deepex.data.sources.reading.files import damaged, first_readable, list_files
+from deepex.data.sources.reading.parts import Part, Parts
 from deepex.errors import ConfigError, DataError, SampleError, unknown
 from deepex.sample import Batch, Field, SampleSpec
 

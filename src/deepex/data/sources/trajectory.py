@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from deepex.data.source import Indices, Source, as_array
 from deepex.data.sources import READERS
-from deepex.data.sources.files import damaged, find_beside, list_files
-from deepex.data.sources.parts import OpenFiles, Parts
+from deepex.data.sources.reading.files import damaged, find_beside, list_files
+from deepex.data.sources.reading.parts import OpenFiles, Parts
 from deepex.errors import ConfigError, DataError, SampleError
 from deepex.sample import Batch, Field, SampleSpec
 

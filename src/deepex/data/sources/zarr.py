@@ -12,7 +12,7 @@ import zarr  # noqa: F401  # xarray loads it by name; that it is missing should 
 
 from deepex.data.source import Source
 from deepex.data.sources import READERS
-from deepex.data.sources.grids import GridSource, Options
+from deepex.data.sources.reading.grids import GridSource, Options
 from deepex.errors import DataError
 
 __all__ = ["Options", "open_source"]

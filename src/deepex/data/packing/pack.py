@@ -1,0 +1,130 @@
+"""Packing: any source into one packed data set, by as many ranks as there are.
+
+Ranks are processes that this one starts, or those of a launcher. It knows how they share the blocks; what a block is
+and where it goes, a job knows.
+"""
+
+import ctypes
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from deepex.data.packing.block import BlockResult, Writing, verify_block, write_block
+from deepex.data.packing.job import Job, PackConfig, Packed, Tell, silent
+from deepex.data.source import Source
+from deepex.errors import TrainingError
+from deepex.fabric import Fabric, from_first, together
+
+__all__ = ["PackConfig", "Packed", "Tell", "follow_starter", "pack"]
+
+
+def pack(
+    source: Source,
+    out: Path,
+    config: PackConfig | None = None,
+    *,
+    attributes: Mapping[str, Any] | None = None,
+    fingerprint: str = "",
+    tell: Tell = silent,
+    fabric: Fabric | None = None,
+) -> Packed:
+    """Pack a source into `out`, going on with what an earlier try left beside it.
+
+    Arguments:
+        attributes: JSON-able facts that say where the data comes from.
+        fingerprint: tells one state of the source's files from another; parts of another state are not used.
+        tell: called as samples are done.
+        fabric: set where a launcher started the ranks; each then calls this, and rank 0 puts the file in place.
+
+    Example: `pack(ArraySource({"x": torch.rand(100, 8)}), Path("x.h5")).num_samples` is 100.
+    """
+    job = Job(source, out, config or PackConfig(), attributes or {}, fingerprint)
+    if fabric is not None and fabric.world.size > 1:
+        return _pack_as_rank(job, fabric, tell)
+    if job.config.ranks == 1:
+        return job.write_alone(tell)
+    with job.claimed():
+        job.start()
+        with _pool(job) as pool:
+            noted = {number: pool.submit(_verify, result) for number, result in job.read_journals().items()}
+            todo = [n for n in range(job.num_blocks) if n not in noted or not noted[n].result()]
+            job.forget(todo)
+            tell(job.num_done, len(source))
+            for future in as_completed([pool.submit(_write, number) for number in todo]):
+                job.note(future.result(), "journal.jsonl")
+                tell(job.num_done, len(source))
+        return job.finish()
+
+
+_writing: Writing | None = None  # what this process writes; set once in each process of a pool
+
+
+@contextmanager
+def _pool(job: Job) -> Iterator[ProcessPoolExecutor]:
+    """Processes that write blocks, gone when they are not needed any more."""
+    # A fork costs nothing and is safe while there is one thread; a reader opens its files in each process anew.
+    method = "fork" if threading.active_count() == 1 else "spawn"
+    pool = ProcessPoolExecutor(
+        min(job.config.ranks, job.num_blocks), get_context(method), initializer=_prepare, initargs=(job.writing(),)
+    )
+    try:
+        yield pool
+    except BrokenProcessPool as error:
+        raise TrainingError(
+            "a rank of the packing was killed, perhaps for want of memory. What is done is kept: go on with the same "
+            "command and fewer --ranks."
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _prepare(writing: Writing) -> None:
+    """Make this process one that writes blocks."""
+    global _writing  # a pool's processes have no other place for what they share
+    _writing = writing
+    follow_starter()
+
+
+def follow_starter() -> None:
+    """Work on one core, leave Ctrl-C to the process that started this one, and end when that one ends."""
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one that started it
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
+
+
+def _write(number: int) -> BlockResult:
+    assert _writing is not None
+    return write_block(_writing, number)
+
+
+def _verify(result: BlockResult) -> bool:
+    assert _writing is not None
+    return verify_block(_writing, result)
+
+
+def _pack_as_rank(job: Job, fabric: Fabric, tell: Tell) -> Packed:
+    """The share of one rank of a launcher's; rank 0 begins and ends it, and all learn what went wrong anywhere."""
+    rank, size = fabric.world.rank, fabric.world.size
+    with ExitStack() as stack:
+
+        def begin() -> None:
+            stack.enter_context(job.claimed())
+            job.start()
+
+        def put_in_place() -> Packed:
+            job.read_journals()
+            job.forget([])
+            return job.finish()
+
+        from_first(fabric, begin)
+        mine = range(rank, job.num_blocks, size)
+        together(fabric, lambda: job.write(mine, f"journal-{rank:05d}.jsonl", tell))
+        return from_first(fabric, put_in_place)

@@ -1,0 +1,50 @@
+"""Where ranks meet before they can talk: a store of torch.distributed that all of them reach."""
+
+from datetime import timedelta
+
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore  # torch.distributed leaves them out of its types
+
+from deepex.errors import PeerError
+from deepex.fabric.heartbeat import Pulse, StorePulse, peer_error
+from deepex.world import World
+
+
+class Meeting:
+    """A store that all ranks reach, and the pulse of all of them.
+
+    Arguments:
+        world: this rank's place.
+        address: `host:port` of the store (rank 0 serves it unless an agent already does).
+        agent_store: whether a launcher's agent serves the store already, as torchrun's does.
+        timeout_seconds: how long a rank waits for a peer before it raises.
+    """
+
+    def __init__(self, world: World, *, address: str, agent_store: bool, timeout_seconds: float = 300.0) -> None:
+        self.world, self.timeout_seconds = world, timeout_seconds
+        host, _, port = address.rpartition(":")
+        timeout = timedelta(seconds=timeout_seconds)
+        serves = world.is_first and not agent_store
+        try:
+            self._tcp = TCPStore(host, int(port), world.size, is_master=serves, timeout=timeout, wait_for_workers=False)
+            own = TCPStore(host, int(port), world.size, is_master=False, timeout=timeout, wait_for_workers=False)
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            raise PeerError(
+                f"{world}: no meeting at {address} within {timeout_seconds:g} s ({reason}). Look for an error of rank "
+                "0, which serves it, and whether its host and port can be reached from here."
+            ) from error
+        self.pulse: Pulse = StorePulse(PrefixStore("deepex/pulse", own), world, timeout_seconds, serves=serves)
+
+    def store(self, name: str) -> Store:
+        """A part of the store that no other name shares."""
+        return PrefixStore(f"deepex/{name}", self._tcp)  # an agent keeps keys of its own there
+
+    def exchange(self, name: str, text: str) -> list[str]:
+        """Every rank's text under a name that is used once, in rank order; the slow way, before there is a fabric."""
+        store = self.store(f"exchange/{name}")
+        store.set(str(self.world.rank), text)
+        try:
+            return [store.get(str(rank)).decode() for rank in range(self.world.size)]
+        except RuntimeError as error:
+            detail = f"a rank waits {self.timeout_seconds:g} s for the others"
+            raise peer_error(self.pulse, self.world, "meeting", detail=detail) from error

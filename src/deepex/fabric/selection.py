@@ -1,0 +1,62 @@
+"""Which fabric ranks talk by: the one that is asked for, or the fastest that is correct where they stand."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Literal
+
+from deepex.errors import ConfigError, PeerError
+from deepex.fabric.fabric import Fabric, SoloFabric
+from deepex.fabric.rendezvous import Meeting
+from deepex.fabric.shared.fabric import SharedFabric
+from deepex.fabric.torch_fabric import TorchFabric
+
+FabricName = Literal["auto", "torch", "mpi", "shared"]
+
+
+def _open_mpi(meeting: Meeting) -> Fabric:
+    from deepex.fabric.mpi.fabric import MpiFabric  # needs mpi4py, which not everybody has
+
+    return MpiFabric(meeting)
+
+
+def _open_fastest(meeting: Meeting) -> Fabric:
+    """`shared` where all ranks stand on one host and compute on its processors, and `torch` elsewhere.
+
+    Ranks of one host in containers of their own can't see each other's memory; all of them are told so.
+    """
+    hosts = set(meeting.exchange("host", meeting.world.host))
+    if len(hosts) == 1 and meeting.world.device == "cpu":
+        with suppress(ConfigError):
+            return SharedFabric(meeting)
+    return TorchFabric(meeting)
+
+
+FABRICS: dict[str, Callable[[Meeting], Fabric]] = {
+    "auto": _open_fastest,
+    "torch": TorchFabric,
+    "mpi": _open_mpi,
+    "shared": SharedFabric,
+}
+
+
+@contextmanager
+def open_fabric(name: FabricName, meeting: Meeting) -> Iterator[Fabric]:
+    """The fabric of that name among the ranks of a meeting, for as long as the block lasts.
+
+    A rank that leaves with an error tells the others why.
+    """
+    if meeting.world.size == 1:
+        yield SoloFabric(meeting.world)
+        return
+    reason, is_cause = "it is done", False
+    try:
+        fabric = FABRICS[name](meeting)
+        try:
+            yield fabric
+        finally:
+            fabric.close()
+    except BaseException as error:
+        reason, is_cause = f"{type(error).__name__}: {error}", not isinstance(error, PeerError)
+        raise
+    finally:
+        meeting.pulse.leave(reason, is_cause=is_cause)
