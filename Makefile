@@ -16,8 +16,8 @@ help:  ## what can be done here
 train: $(VENV)/core.done  ## train a model of protein folding on two ranks; prints the path of its page
 	$(BIN)/deepex run protein --ranks 2 --sync local:epoch
 
-test: $(VENV)/test.done  ## run all tests, in a real browser, SLURM and MPI among others (under 15 minutes)
-	$(BIN)/pytest
+test: $(VENV)/test.done  ## run all tests, in a real browser, SLURM and MPI among others (under 10 minutes)
+	$(BIN)/pytest --numprocesses 4 --dist worksteal
 
 check: $(VENV)/test.done  ## style, types and the direction of imports
 	$(BIN)/ruff check .

@@ -35,12 +35,12 @@ from deepex.replica import Replica
 from deepex.science.cosmology.checks import compare_growth, compare_with_halofit, compare_with_linear, measure
 from deepex.science.cosmology.particle_mesh import Box, simulate
 from deepex.science.cosmology.universe import PARAMETERS, Cosmology
+from deepex.science.diffraction.checks import compare_with_abtem, measure_loss
 from deepex.science.diffraction.crystals import CRYSTALS, build_crystal
-from deepex.science.diffraction.multislice import compare_with_abtem, measure_loss
 from deepex.tasks.cosmoflow import Cosmoflow, to_physical
 from deepex.tasks.data.atomai import AtomaiData
 from deepex.tasks.data.cosmoflow import CosmoflowData
-from deepex.tasks.data.make import make_data
+from deepex.tasks.data.make import MakeOptions, make_data
 from deepex.train import checkpoint
 from deepex.world import World
 
@@ -156,7 +156,7 @@ def compare_ranks(settings: AtomaiData | CosmoflowData) -> Row:
         for ranks, times in seconds.items():
             with TemporaryDirectory() as folder:
                 begun = time.monotonic()
-                make_data(replace(settings, seed=turn), Path(folder) / "x.h5", ranks=ranks)
+                make_data(replace(settings, seed=turn), Path(folder) / "x.h5", MakeOptions(ranks=ranks))
                 times.append(time.monotonic() - begun)
     ratios = [one / two for one, two in zip(seconds[1], seconds[2], strict=True)]
     return {
@@ -191,7 +191,7 @@ def run_folder(training: str) -> Path:
 def measure_unseen() -> Iterable[Row]:
     """CosmoFlow's networks on boxes of another seed, beside the baseline; bounds by drawing whole boxes again."""
     if not UNSEEN.exists():
-        make_data(replace(CosmoflowData.of_size("small"), boxes=450, seed=2), UNSEEN, ranks=2)
+        make_data(replace(CosmoflowData.of_size("small"), boxes=450, seed=2), UNSEEN, MakeOptions(ranks=2))
     source = PackedSource(UNSEEN)
     counts, power, target, box = (source.column(name) for name in ("counts", "power", "target", "box"))
     truth = to_physical(target)

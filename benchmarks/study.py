@@ -25,7 +25,7 @@ from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.ui import WebDriverWait
 
-deepex = [sys.executable, "-m", "deepex"]
+DEEPEX = [sys.executable, "-m", "deepex"]
 STUDY = ["protein", "--ranks", "1,2", "--sync", "allreduce,local:epoch", "--repeats", "2"]
 SMALL = ["protein", "--ranks", "1,2", "--sync", "allreduce,local:epoch", "--repeats", "1", "stop.epochs=4"]
 LONGEST_SECONDS = 60.0
@@ -43,7 +43,7 @@ def main() -> None:
     arguments.add_argument("--kills", type=int, default=6)
     arguments.add_argument("--seed", type=int, default=0)
     asked = arguments.parse_args()
-    problems = conduct(asked.folder)
+    problems = run_cells(asked.folder)
     problems += check_by_hand(asked.folder)
     problems += kill_at_random(asked.kills, random.Random(asked.seed))  # noqa: S311  # moments, not secrets
     problems += open_page(asked.folder / "report.html")
@@ -51,9 +51,9 @@ def main() -> None:
     sys.exit(bool(problems))
 
 
-def conduct(folder: Path) -> list[str]:
+def run_cells(folder: Path) -> list[str]:
     begun = monotonic()
-    done = subprocess.run([*deepex, "study", *STUDY, "--out", str(folder)], check=False)
+    done = subprocess.run([*DEEPEX, "study", *STUDY, "--out", str(folder)], check=False)
     print(f"the study took {monotonic() - begun:.0f} s (600 allowed)", flush=True)
     return [] if done.returncode == 0 else [f"the study ended with {done.returncode}"]
 
@@ -108,8 +108,8 @@ def kill_at_random(kills: int, drawn: random.Random) -> list[str]:
     """A small study that was killed again and again against one that never was: cells, epochs and weights."""
     with TemporaryDirectory(prefix="deepex-study-") as made:
         whole, broken = Path(made) / "whole", Path(made) / "broken"
-        subprocess.run([*deepex, "study", *SMALL, "--out", str(whole), "--quiet"], check=True)
-        command = [*deepex, "study", *SMALL, "--out", str(broken), "--quiet"]
+        subprocess.run([*DEEPEX, "study", *SMALL, "--out", str(whole), "--quiet"], check=True)
+        command = [*DEEPEX, "study", *SMALL, "--out", str(broken), "--quiet"]
         finished: dict[str, int] = {}
         problems = []
         for number in range(kills):

@@ -1,10 +1,16 @@
 """What tests share: small real tasks, and the command line as a user calls it."""
 
+import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryFile
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that wait leave their core to tests beside them
 
 import pytest
 import torch
@@ -13,8 +19,15 @@ from torch import Tensor, nn
 from deepex.sample import Batch
 from deepex.tasks.arrays import ArrayTask
 from deepex.train.recipe import Recipe
+from tests.chains import write_chains
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that start processes go first: a long one that begins last would leave the other workers idle."""
+    items.sort(key=lambda item: "_integration" not in item.path.name)
 
 
 def _squared_error(model: nn.Module, batch: Batch) -> Tensor:
@@ -52,12 +65,63 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture
-def deepex(tmp_path: Path) -> Command:
+def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """Makes a real file system of so many bytes; that needs root, as in the containers that tests run in."""
+    disk = tmp_path / "disk"
+
+    def mount(num_bytes: int) -> Path:
+        disk.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={num_bytes}", "tmpfs", str(disk)]
+        subprocess.run(command, check=True, timeout=20)
+        return disk
+
+    yield mount
+    if disk.exists():
+        subprocess.run(["umount", str(disk)], check=True, timeout=20)
+
+
+@pytest.fixture(scope="session")
+def chains(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small data set of the protein task."""
+    path = tmp_path_factory.mktemp("chains") / "chains.h5"
+    write_chains(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def command_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where a process listens that has imported deepex, and forks one for each call of the command."""
+    path = tmp_path_factory.mktemp("commands") / "socket"
+    command = [sys.executable, str(Path(__file__).with_name("command_server.py")), str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == "ready\n"
+        yield path
+        server.kill()
+
+
+@pytest.fixture
+def deepex(tmp_path: Path, command_server: Path) -> Command:
     """Call `deepex` in an empty folder, as a user would."""
 
     def call(*words: str, variables: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, **(variables or {})}
-        command = [sys.executable, "-m", "deepex", *words]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
+        request = {"words": words, "folder": str(tmp_path), "environment": environment}
+        with TemporaryFile() as out, TemporaryFile() as err, socket.socket(socket.AF_UNIX) as line:
+            line.connect(str(command_server))
+            socket.send_fds(line, [json.dumps(request).encode()], [out.fileno(), err.fileno()])
+            with line.makefile() as answers:
+                line.settimeout(240)
+                process = int(answers.readline())
+                try:
+                    code = int(answers.readline())
+                except TimeoutError:
+                    os.killpg(process, signal.SIGKILL)
+                    raise
+            said = []
+            for file in (out, err):
+                file.seek(0)
+                said.append(file.read().decode())
+        return subprocess.CompletedProcess(words, code, *said)
 
     return call

@@ -6,16 +6,17 @@ from pathlib import Path
 from typing import Any, cast
 
 from deepex.config import merge, override
-from deepex.errors import Interrupted, UsageError
+from deepex.errors import Interrupted, RunFolderError, UsageError
 from deepex.launch.recipes import read_recipe
 from deepex.launch.start import is_first_rank, resume, start
 from deepex.record.folder import RunFolder
+from deepex.record.rows import EpochRow, Summary, read_epochs, read_summary
 from deepex.record.sinks.progress import Verbosity
 from deepex.report import write_comparison, write_report, write_study_report
 from deepex.study import Plan, StudyFolder, is_study, read_outcome
-from deepex.study.executor import LauncherPlace, LocalPlace, Place, choose_cores_per_rank
+from deepex.study.executor import Executor, LauncherExecutor, LocalExecutor, choose_cores_per_rank
 from deepex.study.plan import Scaling, Varied, Where, fingerprint, judge
-from deepex.study.run import conduct, open_study
+from deepex.study.run import open_study, run_cells
 from deepex.tasks import default_recipe
 from deepex.train.recipe import Recipe
 from deepex.train.task import Task
@@ -30,14 +31,19 @@ class Run:
         self.page = folder.page
 
     @property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Summary:
         """The outcome, as in summary.json."""
-        return self.folder.read_json("summary.json")
+        summary = read_summary(self.folder)
+        if summary is None:
+            raise RunFolderError(
+                f"{self.path} is not complete: it has no summary.json yet. See: deepex watch {self.path}"
+            )
+        return summary
 
     @property
-    def metrics(self) -> list[dict[str, Any]]:
-        """A row an epoch, as in metrics.jsonl."""
-        return self.folder.read_lines("metrics.jsonl")
+    def metrics(self) -> list[EpochRow]:
+        """An epoch each, as in metrics.jsonl."""
+        return read_epochs(self.folder)
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -116,7 +122,7 @@ def run(
         changes: `size`, `ranks`, `sync`, `fabric`, `precision`, `stage`, `seed`, `until`, and
             `settings={"data.batch": 32}` for any other key.
 
-    Example: `run("protein", ranks=2, sync="local:epoch").summary["target_reached"]`
+    Example: `run("protein", ranks=2, sync="local:epoch").summary.target_reached`
     """
     recipe = build_recipe(what, **changes)
     return _finish(start(recipe, None if out is None else Path(out), verbosity), page)
@@ -186,16 +192,16 @@ def run_study(
         )
     folder = open_study(recipe, plan, None if out is None else Path(out), verbosity)
     launcher = plan.where.launcher
-    place = LocalPlace(plan.where.cores_per_rank or 1) if launcher is None else LauncherPlace(launcher)
-    return conduct_study(folder, place, retry=retry)
+    executor = LocalExecutor(plan.where.cores_per_rank or 1) if launcher is None else LauncherExecutor(launcher)
+    return finish_study(folder, executor, retry=retry)
 
 
-def conduct_study(
-    folder: StudyFolder, place: Place, *, retry: bool = False, look: Callable[[], None] = lambda: None
+def finish_study(
+    folder: StudyFolder, executor: Executor, *, retry: bool = False, look: Callable[[], None] = lambda: None
 ) -> Study:
     """Run what is left of a study, and write its outcome and page, also when it is stopped on the way."""
     try:
-        conduct(folder, place, retry=retry, look=look, say=lambda text: print(text, file=sys.stderr, flush=True))
+        run_cells(folder, executor, retry=retry, look=look, say=lambda text: print(text, file=sys.stderr, flush=True))
     except Interrupted:
         write_study_report(folder.path)
         raise

@@ -14,8 +14,7 @@ from deepex.cli.app import run_command
 from deepex.data.packing.pack import PackConfig, pack
 from deepex.data.packing.packed import PackedSource
 from deepex.data.source import ArraySource
-
-from ..conftest import Command
+from tests.conftest import Command
 
 
 @pytest.fixture
@@ -53,7 +52,7 @@ def test_images_are_packed_looked_into_and_checked(deepex: Command, photos: Path
     inside = deepex("data", "info", "photos.h5")
     assert inside.returncode == 0, inside.stderr
     assert f"content sha256 {told['content_sha256']} (verified)" in inside.stdout
-    assert "label: 3 classes: cat 8, dog 29, eel 2" in inside.stdout
+    assert "label: 3 classes: cat 8, dog 29 and eel 2" in inside.stdout
     assert "source: path photos, reader images, files 40, names_sha256 " in inside.stdout
     figures = next(line.split() for line in inside.stdout.splitlines() if line.split()[:1] == ["red"])
     values = PackedSource(tmp_path / "photos.h5").column("image")[:, 0]
@@ -102,7 +101,7 @@ def test_a_check_that_finds_errors_ends_with_1_and_tells_programs_the_same(deepe
     told = json.loads(done.stdout)
     assert told["verdict"] in done.stderr
     kinds = {item["kind"]: item["severity"] for item in told["findings"]}
-    assert kinds == {"not finite": "error", "leakage": "error", "copies": "warning", "checksums": "note"}
+    assert kinds == {"not finite": "error", "leakage": "error", "duplicates": "warning", "checksums": "note"}
     assert told["errors"] == 2
 
     damaged = deepex("data", "check", "maps.h5")

@@ -12,8 +12,7 @@ import pytest
 
 from deepex.data.packing.packed import PackedSource
 from deepex.data.source import read_field
-
-from ..conftest import Command
+from tests.conftest import Command
 
 BIN = Path(sys.executable).parent
 SECONDS = 100

@@ -9,14 +9,17 @@ import pytest
 
 from deepex.cli.app import run_command
 from deepex.tasks.protein import packaged_file
-
-from ..conftest import Command
+from tests.conftest import Command
 
 SHORT = ("--until", "0", "stop.epochs=1")
 
 
-def test_a_short_run_prints_a_line_an_epoch_the_phases_and_the_page_last(deepex: Command, tmp_path: Path) -> None:
-    done = deepex("run", "protein", *SHORT, "--out", "run", "--json", "summary.json")
+def test_a_short_run_prints_a_line_an_epoch_the_phases_and_the_page_last(
+    deepex: Command, tmp_path: Path, chains: Path
+) -> None:
+    done = deepex(
+        "run", "protein", *SHORT, f"task.file={chains}", "data.batch=16", "--out", "run", "--json", "summary.json"
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "page: run/report.html"
     assert "epoch   1/1" in done.stdout
@@ -35,17 +38,17 @@ def test_a_short_run_prints_a_line_an_epoch_the_phases_and_the_page_last(deepex:
     assert {"recipe.toml", "record.json", "metrics.jsonl", "phases", "checkpoints", "report.html"} <= files
 
 
-def test_a_run_s_recipe_runs_again_and_gives_the_same_bits(deepex: Command, tmp_path: Path) -> None:
-    first = deepex("run", "protein", *SHORT, "data.batch=128", "--out", "first", "--quiet")
+def test_a_run_s_recipe_runs_again_and_gives_the_same_bits(deepex: Command, tmp_path: Path, chains: Path) -> None:
+    first = deepex("run", "protein", *SHORT, f"task.file={chains}", "data.batch=16", "--out", "first", "--quiet")
     assert first.stdout == "page: first/report.html\n"
     again = deepex("run", "first/recipe.toml", "--out", "again", "--json", "-")
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout)["weights_sha256"] == _summary(tmp_path / "first")["weights_sha256"]
 
 
-def test_the_page_of_a_run_can_be_written_again(deepex: Command, tmp_path: Path) -> None:
-    deepex("run", "protein", *SHORT, "--out", "run", "--quiet")
-    (tmp_path / "run" / "report.html").unlink()
+def test_the_page_of_a_run_can_be_written_again(deepex: Command, tmp_path: Path, chains: Path) -> None:
+    deepex("run", "protein", *SHORT, f"task.file={chains}", "--no-page", "--out", "run", "--quiet")
+    assert not (tmp_path / "run" / "report.html").exists()
     assert deepex("report", "run").stdout == "page: run/report.html\n"
     assert (tmp_path / "run" / "report.html").stat().st_size > 100_000
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import Command
+from tests.conftest import Command
 
 
 def test_protein_reaches_its_target(deepex: Command, tmp_path: Path) -> None:
@@ -28,9 +28,10 @@ def test_protein_reaches_its_target(deepex: Command, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sync", ["local:epoch", "allreduce"])
 def test_two_runs_of_two_ranks_are_equal_also_when_one_is_stopped_and_resumed(
-    deepex: Command, tmp_path: Path, sync: str
+    deepex: Command, tmp_path: Path, chains: Path, sync: str
 ) -> None:
-    words = ["run", "protein", "--ranks", "2", "--sync", sync, "--until", "0", "stop.epochs=2"]
+    words = ["run", "protein", "--ranks", "2", "--sync", sync, "--until", "0", "--no-page"]
+    words += [f"task.file={chains}", "data.batch=16", "stop.epochs=20"]
     whole = deepex(*words, "--out", "whole")
     assert whole.returncode == 0, whole.stderr
     command = [sys.executable, "-m", "deepex", *words, "--out", "parts"]
@@ -38,14 +39,14 @@ def test_two_runs_of_two_ranks_are_equal_also_when_one_is_stopped_and_resumed(
         assert run.stdout is not None
         assert run.stderr is not None
         assert "computing in fp32" in run.stdout.readline()
-        assert "epoch   1/2" in run.stdout.readline()
+        assert "epoch   1/20" in run.stdout.readline()
         run.send_signal(signal.SIGINT)
         assert run.wait(timeout=100) == 75
         said = run.stderr.read()
     assert "deepex resume parts" in said
     assert "Traceback" not in said
     assert not (tmp_path / "parts" / "summary.json").exists()
-    resumed = deepex("resume", "parts")
+    resumed = deepex("resume", "parts", "--no-page")
     assert resumed.returncode == 0, resumed.stderr
     hashes = [json.loads((tmp_path / run / "summary.json").read_text())["weights_sha256"] for run in ("whole", "parts")]
     assert hashes[0] == hashes[1]

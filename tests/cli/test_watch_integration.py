@@ -14,8 +14,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from deepex.cli.app import run_command
-
-from ..conftest import Command
+from tests.conftest import Command
 
 SCRIPT = """
 import sys
@@ -91,7 +90,7 @@ def test_a_run_is_followed_to_its_end_and_into_tensorboard(tmp_path: Path, deepe
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     events = EventAccumulator(str(tmp_path / "events" / "run")).Reload().Scalars("loss/loss")
     assert [event.step for event in events] == [1, 2, 3]
-    assert [event.value for event in events] == pytest.approx([row["loss"] for row in rows])
+    assert [event.value for event in events] == pytest.approx([row["losses"]["loss"] for row in rows])
 
 
 def test_ctrl_c_in_a_terminal_ends_the_watching_and_not_the_run(tmp_path: Path, deepex: Command) -> None:

@@ -40,7 +40,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ping:
         except TimeoutError:
             sys.exit("silence")
         times.append(time.perf_counter() - start)
-    print(1000 * sorted(times)[25])
+    print(1000 * min(times))  # the others have waited for a core
 """
 
 SINK = """
@@ -102,10 +102,12 @@ def test_hosts_have_names_that_others_know(cluster: Cluster) -> None:
 
 def test_a_message_takes_as_long_as_was_asked(cluster: Cluster) -> None:
     with start(cluster.hosts[0], ECHO) as echo:
-        assert line_of(echo) == "ready"
-        with start(cluster.hosts[1], PING, "n1") as ping:
-            assert 0.8 < float(line_of(ping)) / ROUND_TRIP_MS < 2
-        echo.kill()
+        try:
+            assert line_of(echo) == "ready"
+            with start(cluster.hosts[1], PING, "n1") as ping:
+                assert 0.8 < float(line_of(ping)) / ROUND_TRIP_MS < 2
+        finally:
+            echo.kill()
 
 
 def test_a_stream_is_as_fast_as_was_asked(cluster: Cluster) -> None:

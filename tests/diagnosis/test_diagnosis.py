@@ -2,7 +2,6 @@
 
 import json
 import math
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,68 +9,11 @@ from hypothesis import strategies as some
 
 from deepex import sync as strategies
 from deepex.diagnosis.causes import account
+from deepex.diagnosis.diagnosis import diagnose
 from deepex.diagnosis.evidence import Circumstances, Evidence
-from deepex.diagnosis.sentences import Diagnosis, diagnose
-
-MILLISECOND = 1e-3
-SLOW_LINK = {"latency_seconds": 1 * MILLISECOND, "bytes_per_second": 1e9}
-WEIGHTS_BYTES = 4_000_000
-
-
-def row(
-    *, feed: float = 0.1, compute: float = 10.0, sync: float = 0.0, steps: int = 400, epoch: int = 1, **more: Any
-) -> dict[str, Any]:
-    """A line of phases/rankNNNNN.jsonl; times are milliseconds a step."""
-    phases = {
-        "input": feed,
-        "forward": 0.3 * compute,
-        "backward": 0.6 * compute,
-        "update": 0.1 * compute,
-        "sync": sync,
-    }
-    seconds = {name: value * MILLISECOND * steps for name, value in phases.items()} | {
-        "evaluate": 0.1,
-        "checkpoint": 0.0,
-    }
-    wall = sum(phases.values()) * MILLISECOND * steps
-    return {"epoch": epoch, "steps": steps, "step_wall_seconds": wall, "phase_seconds": seconds, **more}
-
-
-def carried(*, calls: float, num_bytes: float, steps: int = 400, milliseconds: float = 1.0) -> dict[str, Any]:
-    """What the fabric's meter tells of an epoch, from calls and bytes a step."""
-    seconds = milliseconds * MILLISECOND * steps
-    return {
-        "calls": calls * steps,
-        "num_bytes": num_bytes * steps,
-        "busy_seconds": seconds,
-        "waited_seconds": seconds,
-    }
-
-
-def yardstick(**more: Any) -> dict[str, Any]:
-    """0.6 GFLOP a step on cores that reach 100: 6 ms at the peak."""
-    return {"flops_per_step": 6e8, "gemm_flops_per_second": 1e11, "threads": 1, "dispatch_seconds": 0.0002, **more}
-
-
-def judge(
-    *ranks: dict[str, Any] | list[dict[str, Any]],
-    yardsticks: list[dict[str, Any]] | None = None,
-    hosts: list[str] | None = None,
-    cores: int = 1,
-    **circumstances: Any,
-) -> Diagnosis:
-    rows = [rank if isinstance(rank, list) else [rank] for rank in ranks]
-    places = [{"rank": n, "host": host, "threads": cores} for n, host in enumerate(hosts or ["n1"] * len(rows))]
-    given = {"batch": 64, "weights_bytes": WEIGHTS_BYTES, **circumstances}
-    evidence = Evidence.gather(
-        rows, Circumstances(**given), yardsticks=yardsticks or [yardstick() for _ in rows], places=places
-    )
-    assert evidence is not None
-    return diagnose(evidence)
-
-
-def changes(found: Diagnosis) -> list[str]:
-    return [advice.change for advice in found.advice]
+from deepex.record.rows import Diagnosis, RankRow
+from deepex.record.typed_json import from_json, to_json
+from tests.diagnosis.runs import MILLISECOND, SLOW_LINK, WEIGHTS_BYTES, carried, changes, judge, row, step_cost
 
 
 def test_a_rank_that_computes_is_bound_by_computation_and_hears_nothing_of_messages() -> None:
@@ -80,17 +22,17 @@ def test_a_rank_that_computes_is_bound_by_computation_and_hears_nothing_of_messa
     assert "97 % of a step computes, at 60 % of the rate" in found.verdict
     assert changes(found) == ["--ranks 4, on 4 × the cores"]
     assert found.advice[0].gain == pytest.approx(4)
-    said = json.dumps(found.to_json())
+    said = json.dumps(to_json(found))
     assert not any(word in said for word in ("message", "link", "slower ranks"))
 
 
 def test_little_to_multiply_is_said_where_the_peak_is_far() -> None:
-    far = [yardstick(flops_per_step=5e7)]
-    found = judge(row(compute=10.0, core_wait_seconds=0.0), yardsticks=far)
+    far = [step_cost(flops_per_step=50_000_000)]
+    found = judge(row(compute=10.0, core_wait_seconds=0.0), step_costs=far)
     assert any(
-        "5 % of the 100 GFLOP/s" in sentence and "most of it moves data" in sentence for sentence in found.evidence
+        "5.0 % of the 100 GFLOP/s" in sentence and "most of it moves data" in sentence for sentence in found.evidence
     )
-    assert any("or shares its cores" in sentence for sentence in judge(row(compute=10.0), yardsticks=far).evidence)
+    assert any("or shares its cores" in sentence for sentence in judge(row(compute=10.0), step_costs=far).evidence)
 
 
 def test_waiting_for_samples_is_input_and_advice_names_what_is_not_set() -> None:
@@ -106,7 +48,7 @@ def test_waiting_for_samples_is_input_and_advice_names_what_is_not_set() -> None
 
 def test_many_short_messages_are_latency() -> None:
     link = {"latency_seconds": 5 * MILLISECOND, "bytes_per_second": 1e10}
-    ranks = [row(sync=5.0, fabric=carried(calls=1, num_bytes=4000)) for _ in range(4)]
+    ranks = [row(sync=5.0, traffic=carried(calls=1, num_bytes=4000)) for _ in range(4)]
     found = judge(*ranks, link=link)
     assert found.bound == "latency"
     assert "33 % of a step" in found.verdict
@@ -114,7 +56,7 @@ def test_many_short_messages_are_latency() -> None:
 
 
 def test_long_messages_are_bandwidth() -> None:
-    ranks = [row(sync=5.0, fabric=carried(calls=1, num_bytes=WEIGHTS_BYTES)) for _ in range(4)]
+    ranks = [row(sync=5.0, traffic=carried(calls=1, num_bytes=WEIGHTS_BYTES)) for _ in range(4)]
     found = judge(*ranks, link=SLOW_LINK)
     assert found.bound == "bandwidth"
     assert found.shares["bandwidth"] == pytest.approx(4 * found.shares["latency"])
@@ -122,7 +64,7 @@ def test_long_messages_are_bandwidth() -> None:
 
 
 def test_without_a_measured_link_the_length_of_messages_decides() -> None:
-    short = [row(sync=5.0, fabric=carried(calls=4, num_bytes=4000)) for _ in range(2)]
+    short = [row(sync=5.0, traffic=carried(calls=4, num_bytes=4000)) for _ in range(2)]
     assert judge(*short).bound == "latency"
     uncounted = [row(sync=5.0) for _ in range(2)]
     assert judge(*uncounted).bound == "bandwidth"  # 4 MB a step, by the strategy
@@ -142,7 +84,7 @@ def test_a_slow_rank_is_named_with_its_host_and_its_phase() -> None:
 
 def test_a_slow_rank_with_slow_cores_is_told_from_one_whose_core_is_shared() -> None:
     ranks = [row(compute=10.0, sync=6.0), row(compute=16.0)]
-    slower = judge(*ranks, yardsticks=[yardstick(), yardstick(gemm_flops_per_second=6e10)])
+    slower = judge(*ranks, step_costs=[step_cost(), step_cost(gemm_flops_per_second=6e10)])
     assert any("cores were slower from the start" in sentence for sentence in slower.evidence)
     ranks = [row(compute=10.0, sync=6.0, core_wait_seconds=0.0), row(compute=16.0, core_wait_seconds=0.006 * 400)]
     shared = judge(*ranks)
@@ -164,7 +106,7 @@ def test_of_many_slow_ranks_a_few_are_named() -> None:
 
 
 def test_ranks_that_are_late_by_turns_wait_longer_than_the_link_explains() -> None:
-    ranks = [row(sync=6.0, fabric=carried(calls=1, num_bytes=4000)) for _ in range(4)]
+    ranks = [row(sync=6.0, traffic=carried(calls=1, num_bytes=4000)) for _ in range(4)]
     found = judge(*ranks, link=SLOW_LINK)
     assert found.bound == "imbalance"
     assert "late by turns" in found.verdict
@@ -180,29 +122,29 @@ def test_a_small_spread_is_no_reason_to_blame_a_rank() -> None:
 
 
 def test_a_peak_that_was_measured_on_a_busy_core_is_not_told() -> None:
-    found = judge(row(compute=10.0), yardsticks=[yardstick(gemm_flops_per_second=1e9)])
+    found = judge(row(compute=10.0), step_costs=[step_cost(gemm_flops_per_second=1e9)])
     assert found.verdict == "Bound by computation: 97 % of a step computes."
 
 
 def test_starting_operators_is_the_framework_and_spare_cores_are_used() -> None:
     tiny = row(compute=0.5, feed=0.01, steps=4000)
-    measured = yardstick(flops_per_step=1e6, dispatch_seconds=0.0004)
-    found = judge(tiny, yardsticks=[measured], cores=4, weights_bytes=20_000)
+    measured = step_cost(flops_per_step=1_000_000, dispatch_seconds=0.0004)
+    found = judge(tiny, step_costs=[measured], cores=4, weights_bytes=20_000)
     assert found.bound == "framework"
     assert "78 % of a step starts operators" in found.verdict
     assert changes(found) == ["--ranks 4 --sync local:8", "data.batch=128"]
     assert found.advice[1].gain == pytest.approx(2 * 0.51 / (0.4 + 2 * 0.11), rel=0.01)
-    assert changes(judge(tiny, yardsticks=[measured])) == ["data.batch=128"]
+    assert changes(judge(tiny, step_costs=[measured])) == ["data.batch=128"]
 
 
 def test_computing_stays_the_bound_until_another_cause_is_comparable() -> None:
     """The headline must not change with a percent of noise."""
     share = {}
     for dispatch in (0.5, 1.0, 1.5, 2.0, 3.0, 4.0):
-        found = judge(row(compute=10.0), yardsticks=[yardstick(dispatch_seconds=dispatch * MILLISECOND)])
+        found = judge(row(compute=10.0), step_costs=[step_cost(dispatch_seconds=dispatch * MILLISECOND)])
         share[found.shares["framework"]] = found.bound
     assert [bound for _, bound in sorted(share.items())] == ["computation"] * 4 + ["framework"] * 2
-    some = judge(row(compute=10.0), yardsticks=[yardstick(dispatch_seconds=1.5 * MILLISECOND)])
+    some = judge(row(compute=10.0), step_costs=[step_cost(dispatch_seconds=1.5 * MILLISECOND)])
     assert some.verdict.endswith("starting operators takes 15 %.")
     assert any(text.startswith("Starting a step's operators takes about 1.50 ms") for text in some.evidence)
 
@@ -216,7 +158,7 @@ def test_cores_that_others_use_are_told_from_computing() -> None:
 
 
 def test_two_equal_causes_are_both_named() -> None:
-    ranks = [row(feed=5.0, sync=5.0, fabric=carried(calls=1, num_bytes=WEIGHTS_BYTES)) for _ in range(2)]
+    ranks = [row(feed=5.0, sync=5.0, traffic=carried(calls=1, num_bytes=WEIGHTS_BYTES)) for _ in range(2)]
     found = judge(*ranks, link=SLOW_LINK)
     assert found.bound == "input"
     assert "nearly as much by communication (bandwidth)" in found.verdict
@@ -227,50 +169,6 @@ def test_few_steps_are_called_thin_evidence() -> None:
     assert any("evidence is thin, 5 steps" in sentence for sentence in judge(row(steps=5)).evidence)
     assert judge(row(compute=0.5, steps=400)).thin
     assert not judge(row()).thin
-
-
-def test_what_is_set_already_is_not_advised() -> None:
-    ranks = [row(sync=5.0, fabric=carried(calls=1, num_bytes=WEIGHTS_BYTES)) for _ in range(4)]
-    assert changes(judge(*ranks, link=SLOW_LINK, device="cuda:0"))[0] == "--sync lagged"
-    assert changes(judge(*ranks, link=SLOW_LINK))[0] == "--sync local:8"
-    assert changes(judge(*ranks, link=SLOW_LINK, device="cuda:0", overlaps=False))[0] == "--sync local:8"
-    assert not any("lagged" in change for change in changes(judge(*ranks, link=SLOW_LINK, sync="lagged+bf16")))
-    rarer = judge(*ranks, link=SLOW_LINK, sync="local:8,outer=nesterov+bf16", overlaps=False)
-    assert changes(rarer)[0] == "--sync local:32,outer=nesterov+bf16"
-    assert not any("--sync" in change for change in changes(judge(*ranks, sync="local:epoch+bf16")))
-    assert not any("--precision" in change for change in changes(judge(row(), precision="bf16", has_bf16=True)))
-    assert changes(judge(row(), has_bf16=True))[0] == "--precision bf16"
-
-
-def test_messages_behind_computing_come_to_light_when_ranks_meet_less_often() -> None:
-    """What allreduce hides, local SGD shows: once in eight steps."""
-    message = carried(calls=4, num_bytes=8 * WEIGHTS_BYTES)
-    open_ranks = [row(sync=5.0, fabric=message) for _ in range(2)]
-    hiding = [row(sync=5.0, fabric=message, sync_hidden_seconds=0.004 * 400) for _ in range(2)]
-    plain, hidden = (judge(*ranks, link=SLOW_LINK, overlaps=False).advice[0] for ranks in (open_ranks, hiding))
-    assert plain.change == hidden.change == "--sync local:8"
-    assert hidden.gain < plain.gain
-
-
-def test_messages_that_travel_side_by_side_take_no_more_than_the_link_needs() -> None:
-    """Each of four buckets under way counts its own time: 25 ms together, where the link needs 8."""
-    message = carried(calls=4, num_bytes=WEIGHTS_BYTES)
-    ranks = [row(sync=5.0, fabric=message, sync_hidden_seconds=0.020 * 400) for _ in range(2)]
-    found = judge(*ranks, link=SLOW_LINK, overlaps=False)
-    assert any("wait 4.00 ms a step for them; 4.00 ms more are hidden" in sentence for sentence in found.evidence)
-    left = 8 / 8 + 1 / math.sqrt(
-        8
-    )  # of 4 ms for messages, 4 hidden and 1 for ranks late by turns, of which 1 in 8 is left
-    assert found.advice[0].gain == pytest.approx(15.1 / (15.1 - 5 + left), rel=0.001)
-
-
-def test_more_ranks_bring_less_the_more_they_exchange() -> None:
-    quiet = [row(sync=0.5, fabric=carried(calls=1, num_bytes=WEIGHTS_BYTES)) for _ in range(4)]
-    busy = [row(sync=1.5, fabric=carried(calls=1, num_bytes=WEIGHTS_BYTES)) for _ in range(4)]
-    few, many = (judge(*ranks, link=SLOW_LINK) for ranks in (quiet, busy))
-    assert few.bound == many.bound == "computation"
-    assert 3 < many.advice[-1].gain < few.advice[-1].gain < 4
-    assert any("4 ranks do as much as about 3.8 that never wait" in sentence for sentence in few.evidence)
 
 
 def test_the_first_epoch_is_left_out_and_named_where_it_was_slow() -> None:
@@ -297,7 +195,8 @@ def test_ranks_with_other_numbers_of_steps_are_compared_by_the_step() -> None:
 
 
 def test_rows_of_older_runs_are_enough() -> None:
-    bare = {"steps": 100, "step_wall_seconds": 2.0, "phase_seconds": {"input": 1.0, "forward": 0.4, "sync": 0.2}}
+    phases = {"input": 1.0, "forward": 0.4, "sync": 0.2}
+    bare = RankRow(epoch=1, seconds=2.0, steps=100, step_wall_seconds=2.0, phase_seconds=phases)
     evidence = Evidence.gather([[bare], [bare]], Circumstances())
     assert evidence is not None
     found = diagnose(evidence)
@@ -307,7 +206,7 @@ def test_rows_of_older_runs_are_enough() -> None:
 
 def test_a_diagnosis_survives_json() -> None:
     found = judge(row(sync=5.0), row(sync=5.0))
-    assert Diagnosis.from_json(json.loads(json.dumps(found.to_json()))) == found
+    assert from_json(Diagnosis, json.loads(json.dumps(to_json(found)))) == found
 
 
 times = some.floats(0.0, 50.0, allow_subnormal=False)
@@ -319,8 +218,10 @@ ranks_of_any_kind = some.lists(
         sync=times,
         steps=some.integers(1, 1000),
         core_wait_seconds=some.none() | some.floats(0.0, 20.0),
-        sync_hidden_seconds=some.none() | some.floats(0.0, 20.0),
-        fabric=some.none() | some.builds(carried, calls=some.floats(0.01, 9.0), num_bytes=some.floats(0.0, 1e8)),
+        traffic=some.none()
+        | some.builds(
+            carried, calls=some.floats(0.01, 9.0), num_bytes=some.floats(0.0, 1e8), hidden=some.floats(0.0, 50.0)
+        ),
     ),
     min_size=1,
     max_size=9,
@@ -329,18 +230,18 @@ any_link = some.none() | some.fixed_dictionaries(
     {"latency_seconds": some.floats(1e-6, 1e-2), "bytes_per_second": some.floats(1e6, 1e12)}
 )
 any_sync = some.sampled_from(
-    ["allreduce", "lagged", "local:8", "local:epoch", "background:4", "async", "auto", "hybrid:1", "allreduce+bf16"]
+    [*(strategy.example for strategy in strategies.STRATEGIES.values()), "local:epoch", "hierarchical", "lagged+bf16"]
 )
 
 
 @settings(max_examples=150, deadline=None)
 @given(ranks=ranks_of_any_kind, link=any_link, sync=any_sync, dispatch=some.floats(0.0, 0.1), overlaps=some.booleans())
 def test_causes_add_up_to_the_step_and_no_advice_costs_time(
-    ranks: list[dict[str, Any]], link: dict[str, float] | None, sync: str, dispatch: float, overlaps: bool
+    ranks: list[RankRow], link: dict[str, float] | None, sync: str, dispatch: float, overlaps: bool
 ) -> None:
-    measured = [yardstick(dispatch_seconds=dispatch, threads=2) for _ in ranks]
+    measured = [step_cost(dispatch_seconds=dispatch, threads=2) for _ in ranks]
     circumstances = Circumstances(batch=32, sync=sync, link=link, overlaps=overlaps, weights_bytes=WEIGHTS_BYTES)
-    evidence = Evidence.gather([[rank] for rank in ranks], circumstances, yardsticks=measured)
+    evidence = Evidence.gather([[rank] for rank in ranks], circumstances, step_costs=measured)
     assert evidence is not None
     parts = account(evidence)
     assert parts.parts.wall == pytest.approx(

@@ -4,7 +4,7 @@ import json
 import tomllib
 from pathlib import Path
 
-from ..conftest import Command
+from tests.conftest import Command
 
 SIZES = [4 * 2**10, 64 * 2**10, 2**20, 8 * 2**20, 64 * 2**20]
 

@@ -32,7 +32,7 @@ def test_absent_results_stay_absent() -> None:
 PROGRAM = """
 import torch
 from torch import nn
-from deepex.kernels import install_convolution, install_sixteen_bits
+from deepex.kernels import install_convolution, install_half_precision
 
 def gradients():
     torch.manual_seed(0)
@@ -53,7 +53,7 @@ def seconds(dtype):
 
 before, slow = gradients(), seconds(torch.bfloat16)
 install_convolution()
-installed = install_sixteen_bits()
+installed = install_half_precision()
 after = gradients()
 cosine = torch.nn.functional.cosine_similarity(before, after, dim=0).item()
 assert cosine > 0.999, cosine

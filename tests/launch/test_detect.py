@@ -1,38 +1,14 @@
-import sys
-
-import pytest
-
-from deepex.errors import UsageError
 from deepex.launch.detect import detect
-
-MPICH = {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}
+from deepex.launch.launchers.torchrun import torchrun_variables
 
 
 def test_a_process_started_by_hand_is_in_no_world() -> None:
     assert detect({}) is None
-    # A batch script sees the job's variables but is no rank.
-    assert detect({"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}) is None
 
 
-def test_open_mpi_s_variables_are_understood() -> None:
-    names = ["RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE"]
-    environment = {f"OMPI_COMM_WORLD_{name}": value for name, value in zip(names, "3421", strict=True)}
-    environment |= {"MASTER_ADDR": "node1", "MASTER_PORT": "5000"}
-    found = detect(environment)
+def test_a_torchrun_inside_a_job_step_counts_and_not_the_step() -> None:
+    """srun starts one torchrun a node, which starts the ranks: they see the variables of both."""
+    step = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"}
+    found = detect({**step, **torchrun_variables(rank=5, size=8, address="n1", port=5000, local_size=4)})
     assert found is not None
-    assert (found.world.rank, found.world.size, found.world.local_rank, found.address) == (3, 4, 2, "node1:5000")
-
-
-def test_the_user_s_meeting_point_wins() -> None:
-    found = detect({**MPICH, "MASTER_ADDR": "a", "MASTER_PORT": "1"})
-    assert found is not None
-    assert found.address == "a:1"
-
-
-def test_many_hosts_without_a_meeting_point_or_an_mpi_that_tells_it_are_told_the_cure(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """With MPI they meet by themselves: see tests/fabric/test_mpi_fabric_integration.py."""
-    monkeypatch.setitem(sys.modules, "mpi4py", None)  # as where it is not installed
-    with pytest.raises(UsageError, match=r"MASTER_ADDR .* let MPI tell it: .*mpi4py"):
-        detect({**MPICH, "MPI_LOCALNRANKS": "1", "MPI_LOCALRANKID": "0"})
+    assert (found.world.launcher, found.world.rank, found.world.size) == ("torchrun", 5, 8)

@@ -14,11 +14,11 @@ def test_phases_add_up_to_the_step() -> None:
             with clock.backward:
                 busy(40_000)
     taken = clock.take()
-    phases = taken["phase_seconds"]
-    assert taken["steps"] == 50
-    assert abs(sum(phases.values()) / taken["step_wall_seconds"] - 1) < 0.02
+    phases = taken.phase_seconds
+    assert taken.steps == 50
+    assert abs(sum(phases.values()) / taken.step_wall_seconds - 1) < 0.02
     assert phases["backward"] > phases["forward"] > 0 == phases["sync"]
-    assert clock.take()["steps"] == 0
+    assert clock.take().steps == 0
 
 
 def test_what_lies_between_two_phases_belongs_to_the_later_one() -> None:
@@ -29,7 +29,7 @@ def test_what_lies_between_two_phases_belongs_to_the_later_one() -> None:
         busy(100_000)
         with clock.forward:
             pass
-    phases = clock.take()["phase_seconds"]
+    phases = clock.take().phase_seconds
     assert phases["forward"] > 10 * phases["input"]
 
 
@@ -42,5 +42,5 @@ def test_what_lies_between_two_steps_belongs_to_none() -> None:
     with clock.evaluate:
         busy(100_000)
     taken = clock.take()
-    assert taken["phase_seconds"]["evaluate"] > 10 * taken["step_wall_seconds"]
-    assert taken["phase_seconds"]["input"] <= taken["step_wall_seconds"]
+    assert taken.phase_seconds["evaluate"] > 10 * taken.step_wall_seconds
+    assert taken.phase_seconds["input"] <= taken.step_wall_seconds

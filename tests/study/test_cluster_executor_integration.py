@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from deepex.errors import ConfigError
-from deepex.study.cluster_executor import Lines
-
-from ..conftest import Command
+from deepex.study.cluster_executor import ClusterSpec
+from tests.conftest import Command
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="making hosts needs root")
 
@@ -34,4 +33,4 @@ def test_ranks_that_hosts_can_not_share_are_refused(deepex: Command, tmp_path: P
 
 def test_lines_are_checked() -> None:
     with pytest.raises(ConfigError, match="unknown key 'mbits'"):
-        Lines.parse("hosts=2,mbits=3")
+        ClusterSpec.parse("hosts=2,mbits=3")

@@ -8,6 +8,7 @@ from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
 from deepex.study.estimate import Estimate
 from deepex.study.facts import Facts
 from deepex.study.learning import Saturation, judge_cutoff
+from tests.rows import run_record
 
 
 def run(epoch_seconds: float, *epochs_to: int | None, cores: float = 1.0) -> Facts:
@@ -28,7 +29,7 @@ def run(epoch_seconds: float, *epochs_to: int | None, cores: float = 1.0) -> Fac
         shares_cores=False,
         diagnosis=None,
         curve={},
-        record={},
+        record=run_record(),
         **values,
     )
 

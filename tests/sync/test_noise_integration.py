@@ -11,11 +11,10 @@ from torch import Tensor, nn
 from deepex.fabric import Fabric, FabricName
 from deepex.optim import Optimiser, OptimiserConfig
 from deepex.replica import Replica
-from deepex.sync import Setting, parse
+from deepex.sync import SyncContext, parse
 from deepex.sync.noise import noise_scale
 from deepex.testing.ranks import on_ranks
-
-from ..conftest import Command
+from tests.conftest import Command
 
 SIZES = (300, 500, 200, 1000)  # weights of each layer
 BATCH, STEPS = 8, 512
@@ -48,7 +47,7 @@ def train(
     """An epoch of gradient descent; at `stop` another strategy goes on from the first one's state."""
     replica, sync = Replica(Slopes(), empty=fabric.empty), parse(text)
     optimiser = Optimiser(OptimiserConfig(name="sgd", learning_rate=0.01, momentum=momentum), replica)
-    setting = Setting(
+    context = SyncContext(
         replica=replica,
         fabric=fabric,
         moments=optimiser.state_dict(),
@@ -57,11 +56,11 @@ def train(
         momentum=momentum,
         measures_noise=measures_noise,
     )
-    sync.prepare(setting)
+    sync.prepare(context)
     for step in range(STEPS):
         if step == stop:
             kept, state, sync = replica.block.clone(), sync.state(), parse(text)
-            sync.prepare(setting)
+            sync.prepare(context)
             replica.block.copy_(kept)
             for name, tensor in sync.state().items():
                 tensor.copy_(state[name])

@@ -73,6 +73,14 @@ def test_every_crystal_is_on_both_sides_and_no_probe(patterns: Path) -> None:
     assert convert.shift[0] == pytest.approx(float(task.source.column("image").mean()), rel=1e-4)
 
 
+def test_a_set_of_too_few_probes_to_hold_one_back_is_refused(patterns: Path, tmp_path: Path) -> None:
+    whole = PackedSource(patterns)
+    pack(Subset(whole, np.flatnonzero(whole.column("probe") % 10 < 4)), tmp_path / "few.h5")
+    with pytest.raises(DataError, match=r"'atomai' has 108 samples to train on and 0 to validate with\. Needed"):
+        start(replace(recipe(), task=Atomai(file=str(tmp_path / "few.h5"))), tmp_path / "run", "quiet")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_file_without_patterns_is_refused(tmp_path: Path) -> None:
     pack(ArraySource({"image": np.zeros((4, 1, 8, 8), np.uint8)}), tmp_path / "x.h5")
     with pytest.raises(DataError, match="has no label and no validation"):

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from deepex.record.illustration import ImageGrid, Matrix
 from deepex.tasks.classes import Answers, class_errors, class_loss, illustrate_classes
-from deepex.train.task import ImageGrid, Matrix, Tally
+from deepex.train.task import Tally
 
 
 class Parrot(nn.Module):

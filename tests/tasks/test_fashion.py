@@ -14,8 +14,8 @@ from deepex.data.source import allocate, read_all
 from deepex.errors import ConfigError, DataError
 from deepex.models.lenet import LeNet5
 from deepex.models.resnet import ResNet14, ResNet50
+from deepex.record.illustration import ImageGrid, Matrix
 from deepex.tasks.fashion import CLASSES, DEBIAN_FOLDER, Fashion, recipe
-from deepex.train.task import ImageGrid, Matrix
 
 
 def _save(file: Path, array: NDArray[Any]) -> None:

@@ -16,10 +16,10 @@ from deepex.data.packing.pack import PackConfig, pack
 from deepex.data.source import allocate, read_all
 from deepex.errors import ConfigError, DataError, SampleError
 from deepex.launch.data import make_missing_data
+from deepex.record.illustration import ImageGrid, Matrix
 from deepex.tasks.data.imagenet import ImagenetData
 from deepex.tasks.imagenet import Imagenet, recipe
 from deepex.testing.source import check_source
-from deepex.train.task import ImageGrid, Matrix
 
 SIDE, STORED = 64, 72
 SYNSETS = ("n01440764", "n01443537", "n01484850")

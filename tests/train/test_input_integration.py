@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from deepex.data import ArraySource, DataConfig, Preparation
+from deepex.data import ArraySource, DataConfig, Preparation, Subset
 from deepex.data.feeding.convert import Convert
 from deepex.data.packing.header import Content, Shape, write_header
 from deepex.data.packing.pack import pack
@@ -115,6 +115,36 @@ class Failing(ArraySource):
         super().read(indices, out)
 
 
+class Counted:
+    """Samples on a disk that counts how often each is read."""
+
+    def __init__(self, source: ArraySource) -> None:
+        self.source, self.spec = source, source.spec
+        self.times = np.zeros(len(source), dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def name(self, index: int) -> str:
+        return self.source.name(index)
+
+    def read(self, indices: Indices, out: Batch) -> None:
+        np.add.at(self.times, np.asarray(indices), 1)
+        self.source.read(indices, out)
+
+
+@pytest.mark.parametrize(("memory_gib", "times"), [(None, 1), (0.0, 2)])
+def test_validation_samples_are_read_once_where_memory_holds_them(
+    tmp_path: Path, memory_gib: float | None, times: int
+) -> None:
+    source = Counted(classes())
+    chosen = recipe(source, memory_gib=memory_gib)
+    start(chosen, tmp_path / "run", "quiet")
+    validation = chosen.task.data().validation
+    assert isinstance(validation, Subset)
+    assert source.times[validation.indices].tolist() == [times] * len(validation)
+
+
 def test_a_file_that_fails_in_mid_epoch_ends_the_run_with_its_error(tmp_path: Path) -> None:
     source = classes()
     with pytest.raises(DataError, match=r"disk\.h5 was changed"):
@@ -126,3 +156,37 @@ def test_a_field_that_can_not_be_balanced_is_refused(tmp_path: Path, field: str,
     with pytest.raises(ConfigError, match=text):
         start(recipe(classes(), balance=field), tmp_path / "run", "quiet")
     assert not (tmp_path / "run").exists()
+
+
+OPENING = """
+import os, sys, torch, deepex as dx
+from pathlib import Path
+from torch import nn
+
+class Logged(dx.ArrayTask):
+    def data(self):
+        with open("opened.txt", "a") as file:
+            file.write(f"{os.getpid()}\\n")
+        return super().data()
+
+task = Logged(
+    network=lambda: nn.Linear(4, 1),
+    arrays={"x": torch.randn(200, 4)},
+    objective=lambda model, batch: model(batch["x"]).square().mean(),
+    threshold=-1.0,
+)
+if __name__ == "__main__":
+    dx.run(task, out="run", ranks=int(sys.argv[1]), settings={"data.batch": 16, "stop.epochs": 2})
+    print(os.getpid())
+"""
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2])
+def test_every_process_of_a_run_opens_its_data_once(tmp_path: Path, num_ranks: int) -> None:
+    """One rank is the process itself; two are processes of their own, and what starts them looks at the data first."""
+    command = [sys.executable, "-c", OPENING, str(num_ranks)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    processes = (tmp_path / "opened.txt").read_text().split()
+    assert len(processes) == len(set(processes)) == (1 if num_ranks == 1 else 1 + num_ranks)
+    assert processes[0] == done.stdout.split()[-1]

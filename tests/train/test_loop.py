@@ -102,8 +102,8 @@ def test_a_run_stopped_by_a_signal_goes_on_bit_for_bit(line: ArrayTask, tmp_path
     parts = resume(tmp_path / "parts", "quiet")
     first, second = whole.read_json("summary.json"), parts.read_json("summary.json")
     assert first["weights_sha256"] == second["weights_sha256"]
-    assert [row["loss"] for row in whole.read_lines("metrics.jsonl")] == [
-        row["loss"] for row in parts.read_lines("metrics.jsonl")
+    assert [row["losses"] for row in whole.read_lines("metrics.jsonl")] == [
+        row["losses"] for row in parts.read_lines("metrics.jsonl")
     ]
     with pytest.raises(RunFolderError, match="is complete"):
         resume(tmp_path / "parts", "quiet")

@@ -3,7 +3,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,28 +17,30 @@ from deepex.bench.input import benchmark as input_bench
 from deepex.bench.input import table as input_table
 from deepex.bench.input.benchmark import SOURCES
 from deepex.bench.input.data import BYTES_A_SAMPLE, LEAST_SAMPLES
-from deepex.bench.step import benchmark as bench
+from deepex.bench.step import benchmark as step_bench
+from deepex.bench.step import table as step_table
 from deepex.bench.step.layers import layer_table, watch_layers
-from deepex.bench.step.table import LEGEND, conclusions, markdown, terminal_table
 from deepex.bench.step.workloads import WORKLOADS
 from deepex.bench.sync import benchmark as sync_bench
 from deepex.bench.sync import table as sync_table
 from deepex.bench.sync.rank_pool import Network, local_network
-from deepex.bench.sync.rows import PARTS, Book, Part, Row
-from deepex.cli.output.files import check_output, write_output
+from deepex.bench.sync.rows import PARTS, Part, Results, Row
+from deepex.cli.output.benchmark import (
+    BenchmarkOutput,
+    MarkdownOption,
+    check_count,
+    choose_names,
+    describe_benchmark,
+    repeat_options,
+)
+from deepex.cli.output.options import JsonOption
 from deepex.cluster.cluster import Cluster
 from deepex.errors import UsageError, unknown
-from deepex.record.provenance import describe_hardware, describe_versions
 from deepex.train.compute.precision import DTYPES
 
-PACKAGES = ("lightning", "accelerate")
+STEP_PACKAGES, SYNC_PACKAGES = ("lightning", "accelerate"), ("accelerate", "mpi4py", "mpich")
 NETWORKS = ("local", "cluster", "both")
 INPUT_PACKAGES = {"webdataset": "webdataset", "cv2": "opencv-python-headless"}  # as imported, as installed
-
-JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the rows here; - is stdout.")]
-MarkdownFile = Annotated[
-    Path | None, typer.Option("--markdown", metavar="FILE", help="Write tables that name the hardware here.")
-]
 
 app = typer.Typer(help="Compare deepex with what people use today.", no_args_is_help=True)
 
@@ -54,21 +56,23 @@ def step(
         list[str] | None, typer.Option(help=f"One of {', '.join(WORKLOADS)}; again for another. [default: all]")
     ] = None,
     repeats: Annotated[int, typer.Option(help="Turns of each variant.")] = 7,
-    json_file: JsonFile = None,
-    markdown_file: MarkdownFile = None,
+    json_file: JsonOption = None,
+    markdown_file: MarkdownOption = None,
 ) -> None:
     """Time a step of the plain PyTorch loop, Lightning, Accelerate and deepex, taking turns on all cores."""
-    names = _chosen("workload", workload, WORKLOADS)
-    to_stdout = _check(repeats, json_file, markdown_file)
-    variants, missing = bench.available_variants()
-    console = _console(to_stdout, missing)
+    names = choose_names("workload", workload, WORKLOADS)
+    check_count("repeats", repeats)
+    output = BenchmarkOutput(json_file, markdown_file)
+    variants, missing = step_bench.available_variants()
+    console = output.open_console(missing)
     with console.status("starting") as status:
-        rows = bench.measure(names, variants, repeats, status.update)
-    console.print(terminal_table(rows))
-    for line in (LEGEND, *conclusions(rows)):
+        rows = step_bench.measure(names, variants, repeats, status.update)
+    console.print(step_table.terminal_table(rows))
+    for line in (step_table.LEGEND, *step_table.conclusions(rows)):
         console.print(line)
-    command = f"deepex bench step{_options('workload', names, WORKLOADS)} --repeats {repeats}"
-    _write(console, json_file, bench.to_json(rows), markdown_file, markdown(rows, _facts(PACKAGES, command)))
+    command = f"deepex bench step{repeat_options('workload', names, WORKLOADS)} --repeats {repeats}"
+    tables = step_table.markdown(rows, describe_benchmark(STEP_PACKAGES, command))
+    output.write(console, step_bench.to_json(rows), tables)
 
 
 @app.command("input", epilog="Example:  deepex bench input --source packed --samples 2000 --repeats 3")
@@ -83,17 +87,18 @@ def input_(
     folder: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to make the data, which is removed. [default: /tmp]")
     ] = None,
-    json_file: JsonFile = None,
-    markdown_file: MarkdownFile = None,
+    json_file: JsonOption = None,
+    markdown_file: MarkdownOption = None,
 ) -> None:
     """Count samples a second of the feed, torch's DataLoader, webdataset and a mere copy, and what runs wait for."""
-    names = _chosen("source", source, SOURCES)
-    to_stdout = _check(repeats, json_file, markdown_file)
+    names = choose_names("source", source, SOURCES)
+    check_count("repeats", repeats)
+    output = BenchmarkOutput(json_file, markdown_file)
     if samples < LEAST_SAMPLES:
         raise UsageError(f"--samples {samples}. Allowed: whole numbers from {LEAST_SAMPLES}.")
     place = _place_for(samples, folder or Path(tempfile.gettempdir()))
     missing = [package for module, package in INPUT_PACKAGES.items() if find_spec(module) is None]
-    console = _console(to_stdout, missing)
+    console = output.open_console(missing)
     # No thread that draws while others are timed: text is drawn when it changes.
     with (
         Live(console=console, auto_refresh=False, transient=True) as live,
@@ -103,9 +108,9 @@ def input_(
     console.print(input_table.terminal_table(rows))
     for line in (input_table.LEGEND, *input_table.conclusions(rows)):
         console.print(line)
-    command = f"deepex bench input{_options('source', names, SOURCES)} --repeats {repeats} --samples {samples}"
-    facts = _facts(tuple(INPUT_PACKAGES.values()), command)
-    _write(console, json_file, input_bench.to_json(rows), markdown_file, input_table.markdown(rows, facts))
+    command = f"deepex bench input{repeat_options('source', names, SOURCES)} --repeats {repeats} --samples {samples}"
+    tables = input_table.markdown(rows, describe_benchmark(tuple(INPUT_PACKAGES.values()), command))
+    output.write(console, input_bench.to_json(rows), tables)
 
 
 @app.command("sync", epilog="Example:  deepex bench sync --part steps --network local --json rows.json")
@@ -119,26 +124,27 @@ def sync(
     quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes, to try the benchmark itself.")] = False,
     seeds: Annotated[int, typer.Option(help="Runs of each strategy that learns.")] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Leave out what the --json file has already.")] = False,
-    json_file: JsonFile = None,
-    markdown_file: MarkdownFile = None,
+    json_file: JsonOption = None,
+    markdown_file: MarkdownOption = None,
 ) -> None:
     """Compare strategies with DDP and Accelerate: all-reduce, steps and learning, here and on a slow network."""
-    parts: Any = _chosen("part", part, PARTS)
+    parts: Any = choose_names("part", part, PARTS)
     if network not in NETWORKS:
         raise UsageError(unknown("network", network, NETWORKS))
     if resume and (json_file is None or str(json_file) == "-"):
         raise UsageError("--resume without a file to go on with. Name it with --json FILE.")
-    to_stdout = _check(seeds, json_file, markdown_file, option="seeds")
-    console = _console(to_stdout, sync_bench.missing_peers())
+    check_count("seeds", seeds)
+    output = BenchmarkOutput(json_file, markdown_file)
+    console = output.open_console(sync_bench.missing_peers())
     before = sync_bench.read_rows(json_file) if resume and json_file is not None and json_file.exists() else []
 
-    def keep(rows: Sequence[Row]) -> None:
-        if json_file is not None and not to_stdout:
-            write_output(json_file, "--json", sync_bench.to_json(rows))
+    def save(rows: Sequence[Row]) -> None:
+        if not output.rows.is_stdout:
+            output.rows.write(sync_bench.to_json(rows))
 
-    book = Book(keep, before)
+    results = Results(save, before)
     if network != "cluster":
-        _measure_sync(parts, local_network(2), book, console, quick=quick, seeds=seeds)
+        _measure_sync(parts, local_network(2), results, console, quick=quick, seeds=seeds)
     if network != "local" and os.geteuid() != 0:
         console.print("without the cluster: making hosts needs root. Start it again with sudo to measure there too.")
     elif network != "local" and set(parts) != {"fabrics"}:
@@ -148,30 +154,30 @@ def sync(
                 num_ranks=cluster.num_hosts,
                 start=lambda words, folder: cluster.launch(words, output=folder).processes,
             )
-            _measure_sync(parts, made, book, console, quick=quick, seeds=seeds)
+            _measure_sync(parts, made, results, console, quick=quick, seeds=seeds)
     console.print(f"\nWhat it shows{': nothing, with --quick' * quick}")
-    for line in sync_table.conclusions(book.rows):
+    for line in sync_table.conclusions(results.rows):
         console.print(f"- {line}")
-    command = f"deepex bench sync{_options('part', parts, PARTS)} --network {network}{' --quick' * quick}"
-    tables = sync_table.markdown(book.rows, _facts(("accelerate", "mpi4py", "mpich"), command), quick=quick)
-    _write(console, json_file, sync_bench.to_json(book.rows), markdown_file, tables)
+    command = f"deepex bench sync{repeat_options('part', parts, PARTS)} --network {network}{' --quick' * quick}"
+    tables = sync_table.markdown(results.rows, describe_benchmark(SYNC_PACKAGES, command), quick=quick)
+    output.write(console, sync_bench.to_json(results.rows), tables)
 
 
 def _measure_sync(
-    parts: Sequence[Part], network: Network, book: Book, console: Console, *, quick: bool, seeds: int
+    parts: Sequence[Part], network: Network, results: Results, console: Console, *, quick: bool, seeds: int
 ) -> None:
     """Measure on one network; progress is lines, since nothing may draw while others are timed."""
 
-    def say(text: str) -> None:
+    def log(text: str) -> None:
         console.print(f"{datetime.now(UTC):%H:%M:%S} {text}", style="dim")
 
     def show(part: Part) -> None:
-        rows = book.of(part, network.name)
+        rows = results.of(part, network.name)
         if rows:
             heading = sync_table.title(part, network.name, quick=quick)
             console.print(sync_table.terminal_table(rows, heading), sync_table.LEGENDS[part], sep="\n")
 
-    sync_bench.measure(parts, network, book, say, show, quick=quick, seeds=seeds)
+    sync_bench.measure(parts, network, results, log, show, quick=quick, seeds=seeds)
 
 
 @app.command("layers", epilog="Example:  deepex bench layers --workload cvae --top 5")
@@ -199,28 +205,6 @@ def layers(
     )
 
 
-def _chosen(kind: str, given: list[str] | None, allowed: Iterable[str]) -> list[str]:
-    """What was asked for, each once; all if nothing was."""
-    known = list(allowed)
-    names = list(dict.fromkeys(given or known))
-    for name in names:
-        if name not in known:
-            raise UsageError(unknown(kind, name, known))
-    return names
-
-
-def _check(times: int, json_file: Path | None, markdown_file: Path | None, option: str = "repeats") -> bool:
-    """Refuse what could not be done after the measuring; whether rows go to standard output."""
-    if times < 1:
-        raise UsageError(f"--{option} {times}. Allowed: whole numbers from 1.")
-    to_stdout = json_file is not None and str(json_file) == "-"
-    if json_file is not None and not to_stdout:
-        check_output(json_file, "--json")
-    if markdown_file is not None:
-        check_output(markdown_file, "--markdown")
-    return to_stdout
-
-
 def _place_for(samples: int, folder: Path) -> Path:
     """The folder, if the data can be made in it."""
     if not folder.is_dir() or not os.access(folder, os.W_OK):
@@ -232,39 +216,3 @@ def _place_for(samples: int, folder: Path) -> Path:
             "another with --folder, or fewer samples."
         )
     return folder
-
-
-def _console(to_stdout: bool, missing: Sequence[str]) -> Console:
-    """Where tables go; it says which packages are missing."""
-    console = Console(stderr=to_stdout, highlight=False, width=max(120, Console().width))
-    for package in missing:
-        console.print(f"without {package}, which is not installed: pip install 'deepex[bench]' brings it in")
-    return console
-
-
-def _write(console: Console, json_file: Path | None, rows: str, markdown_file: Path | None, tables: str) -> None:
-    """Rows and tables into the files that were asked for."""
-    if json_file is not None and str(json_file) == "-":
-        print(rows, end="")
-    elif json_file is not None:
-        write_output(json_file, "--json", rows)
-    if markdown_file is not None:
-        write_output(markdown_file, "--markdown", tables)
-        console.print(f"tables: {markdown_file}")
-
-
-def _options(name: str, chosen: list[str], allowed: Iterable[str]) -> str:
-    """The choice as words of a command; nothing if it is all."""
-    return "" if chosen == list(allowed) else "".join(f" --{name} {each}" for each in chosen)
-
-
-def _facts(packages: tuple[str, ...], command: str) -> Mapping[str, Any]:
-    hardware, versions = describe_hardware(), describe_versions(packages)
-    return {
-        "date": datetime.now(UTC).date().isoformat(),
-        "processor": f"{hardware['processor']}, {hardware['instructions']}, {hardware['cores']} cores",
-        "memory": f"{hardware['memory_gib']} GiB",
-        "system": hardware["system"],
-        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
-        "command": command,
-    }

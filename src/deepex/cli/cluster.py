@@ -1,15 +1,12 @@
 """`deepex cluster`: run a command on several hosts that live on this machine."""
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
 from typing import Annotated
 
 import typer
 
-from deepex.cluster.cluster import Cluster, Ranks
+from deepex.cluster.cluster import Cluster
 from deepex.errors import UsageError
+from deepex.launch.signals import hand_over_signals
 
 
 def cluster(
@@ -35,23 +32,6 @@ def cluster(
                 f"'{command[0]}' can't be started: {error.strerror}. Allowed: a program that you could start here. "
                 "Give its path."
             ) from error
-        with _passing_signals_to(ranks):
+        with hand_over_signals(ranks.send_signal):
             code = ranks.wait()
     raise typer.Exit(code)
-
-
-@contextmanager
-def _passing_signals_to(ranks: Ranks) -> Iterator[None]:
-    """Ranks get the first SIGINT or SIGTERM, and time to save what they have; the second ends this process."""
-
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        for known, handler in before.items():
-            signal.signal(known, handler)
-        ranks.send_signal(signal.Signals(number))
-
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

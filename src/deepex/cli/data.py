@@ -16,14 +16,13 @@ from deepex.cli.output.data_tables import (
     print_findings,
     print_inside,
     print_packed,
-    told_size,
 )
 from deepex.cli.output.files import check_output, write_output
+from deepex.cli.output.options import JsonFile, JsonOption
 from deepex.config import override
 from deepex.data.checking.check import check as check_source
 from deepex.data.checking.contact_sheet import draw_sheet
-from deepex.data.checking.findings import counted
-from deepex.data.checking.thumbnails import choose_panels
+from deepex.data.checking.thumbnails import choose_thumbnails
 from deepex.data.origin import describe_origin, find_files, is_packed
 from deepex.data.packing.pack import PackConfig, Packed
 from deepex.data.packing.pack import pack as pack_source
@@ -33,11 +32,13 @@ from deepex.data.sources import READERS, guess_reader, open_source
 from deepex.data.staging import clean_stage
 from deepex.errors import DataError, Interrupted, UsageError
 from deepex.fabric import Fabric, together
-from deepex.launch.detect import Launched, find_world
+from deepex.launch.detect import find_world, refuse_ranks
+from deepex.launch.launchers.launcher import Launched
 from deepex.launch.rank import join
-from deepex.record.sinks.progress_bar import Meter
-from deepex.tasks.data.make import MAKERS, data_settings, make_data, write_pictures
-from deepex.tasks.protein import packaged_file
+from deepex.record.sinks.progress_bar import ProgressBar
+from deepex.tasks import TASKS_WITH_MAKERS, data_maker, data_path
+from deepex.tasks.data.make import MakeOptions, make_data, write_pictures
+from deepex.text import say_plural, say_size
 
 DAY_SECONDS = 24 * 3600.0  # a rank may write its share for so long before it meets the others
 
@@ -47,16 +48,15 @@ ReaderOption = Annotated[
 Options = Annotated[
     list[str] | None, typer.Argument(metavar="key=value", help="Options of the reader, as in channels=1.")
 ]
-JsonOption = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Write the same for programs; - is stdout.")
-]
 
 app = typer.Typer(help="Make, pack or check a data set, or look into one.", no_args_is_help=True)
 
 
 @app.command("make", epilog="Example:  deepex data make protein frames=50 --out bba.h5")
 def make(
-    what: Annotated[str, typer.Argument(metavar="TASK", help=f"Whose data to simulate: {', '.join(MAKERS)}.")],
+    what: Annotated[
+        str, typer.Argument(metavar="TASK", help=f"Whose data to simulate: {', '.join(TASKS_WITH_MAKERS)}.")
+    ],
     options: Annotated[
         list[str] | None, typer.Argument(metavar="key=value", help="Settings of the simulation, as in seed=1.")
     ] = None,
@@ -74,20 +74,21 @@ def make(
 
     Started by srun, mpirun or torchrun, all ranks of all nodes simulate together.
     """
-    settings = override(data_settings(what, size), options or [])
+    maker = override(data_maker(what, size), options or [])
     out = Path("data") / f"{what}_{size}{'' if png else '.h5'}" if out is None else out
     launched = find_world()
     launched = None if launched is None or launched.world.size == 1 else launched
     if out.exists() and not png:
         raise DataError(f"{out} exists already. Choose another --out, or delete it.")
     num_ranks = _count_ranks(ranks, launched)
-    with join(launched, DAY_SECONDS) as fabric, Meter("making", speaks=fabric.world.is_first) as meter:
+    with join(launched, DAY_SECONDS) as fabric, ProgressBar("making", speaks=fabric.world.is_first) as bar:
+        by = MakeOptions(ranks=num_ranks, skip_bad=skip_bad, tell=bar.tell, fabric=fabric)
         try:
             if png:
-                write_pictures(settings, out, ranks=num_ranks, tell=meter.tell, fabric=fabric)
+                write_pictures(maker, out, by)
                 outcome = f"pictures in {out / 'train'} and {out / 'val'}"
             else:
-                made = make_data(settings, out, ranks=num_ranks, skip_bad=skip_bad, tell=meter.tell, fabric=fabric)
+                made = make_data(maker, out, by)
                 outcome = f"{out}: {made.num_samples:,} samples, content sha256 {made.content_sha256}"
         except KeyboardInterrupt:
             raise Interrupted("stopped; what is done is kept. Go on with the same command.") from None
@@ -118,12 +119,13 @@ def pack(
     launched = None if launched is None or launched.world.size == 1 else launched
     config = PackConfig(ranks=_count_ranks(ranks, launched), shards=shards, skip_bad=skip_bad, keep_nan=keep_nan)
     _check_place(source, out)
+    for_programs = JsonFile(json_file)
     with join(launched, DAY_SECONDS) as fabric:
-        together(fabric, lambda: _check_file(json_file, "--json") if fabric.world.is_first else None)
+        together(fabric, lambda: for_programs.check() if fabric.world.is_first else None)
         row = _pack(fabric, source, out, reader, options or [], config)
     if fabric.world.is_first:
-        print_packed(console_for(str(json_file) == "-"), row)
-        _write_json(json_file, row)
+        print_packed(console_for(for_programs.is_stdout), row)
+        for_programs.write(json.dumps(row, indent=2) + "\n")
 
 
 @app.command("check", epilog="Example:  deepex data check photos.h5 --sheet photos.png")
@@ -144,38 +146,40 @@ def check(
     ] = None,
     json_file: JsonOption = None,
 ) -> None:
-    """Look for damage, NaN, constant channels, copies, leaks between train and validation, and rare classes.
+    """Look for damage, NaN, constant channels, duplicates, leaks between train and validation, and rare classes.
 
     Ends with 1 if there are errors; warnings alone end with 0.
     """
-    _refuse_ranks()
-    _check_file(json_file, "--json")
-    _check_file(sheet, "--sheet")
+    refuse_ranks("deepex data check")
+    for_programs = JsonFile(json_file)
+    for_programs.check()
+    if sheet is not None:
+        check_output(sheet, "--sheet")
     source = _open(path, reader, options or [], verify=False)
     if sheet is not None:
-        choose_panels(source.spec)  # refuses what can't be drawn before the long look
-    with Meter("checking", source.spec.num_bytes) as meter:
+        choose_thumbnails(source.spec)  # refuses what can't be drawn before the long look
+    with ProgressBar("checking", source.spec.num_bytes) as bar:
         findings = check_source(
-            source, split=split, validation_share=validation_share, compare=compare or (), tell=meter.tell
+            source, split=split, validation_share=validation_share, compare=compare or (), tell=bar.tell
         )
-    console = console_for(str(json_file) == "-")
+    console = console_for(for_programs.is_stdout)
     print_findings(console, path, findings)
     if sheet is not None:
         write_output(sheet, "--sheet", draw_sheet(source, path.absolute().resolve().name))
         console.print(f"sheet: {sheet}", soft_wrap=True)
-    _write_json(json_file, findings_row(path, findings))
+    for_programs.write(json.dumps(findings_row(path, findings), indent=2) + "\n")
     if findings.of("error"):
         raise typer.Exit(1)
 
 
 @app.command("info", epilog="Example:  deepex data info protein")
 def info(
-    what: Annotated[str, typer.Argument(metavar="TASK|FILE|SOURCE", help="A packed data set, any source, or protein.")],
+    what: Annotated[str, typer.Argument(metavar="TASK|FILE|SOURCE", help="A packed data set, any source, or a task.")],
     options: Options = None,
     reader: ReaderOption = None,
 ) -> None:
     """Print what is inside a data set, without reading all of it. Of a large packed one the header is verified."""
-    path = packaged_file() if what == "protein" else Path(what)
+    path = data_path(what) or Path(what)
     source = _open(path, reader, options or [])
     print_inside(console_for(False), str(path), source, find_files(path).num_bytes)
 
@@ -189,7 +193,7 @@ def unstage(
         raise UsageError(f"{folder} is no folder. Give the one that data.stage named.")
     files, num_bytes = clean_stage(folder)
     print(
-        f"{folder}: {counted(files, 'file')} removed, {told_size(num_bytes)} freed"
+        f"{folder}: {say_plural(files, 'file')} removed, {say_size(num_bytes)} freed"
         if files
         else f"{folder}: nothing staged"
     )
@@ -209,14 +213,14 @@ def _pack(
     is_resumed = out.with_name(out.name + ".parts").exists()
     begun = time.monotonic()
     try:
-        with Meter("packing", source.spec.num_bytes, speaks=first) as meter:
+        with ProgressBar("packing", source.spec.num_bytes, speaks=first) as bar:
             packed: Packed = pack_source(
                 source,
                 out,
                 config,
                 attributes=attributes,
                 fingerprint=files.fingerprint if files else "",
-                tell=meter.tell,
+                tell=bar.tell,
                 fabric=fabric,
             )
     except KeyboardInterrupt:
@@ -243,21 +247,6 @@ def _check_place(source: Path, out: Path) -> None:
         raise DataError(f"{out} lies inside {source}, and would be read as a part of it. Choose a place beside it.")
 
 
-def _check_file(path: Path | None, option: str) -> None:
-    """Refuse a file that could not be written later."""
-    if path is not None and str(path) != "-":
-        check_output(path, option)
-
-
-def _refuse_ranks() -> None:
-    launched = find_world()
-    if launched is not None and launched.world.size > 1:
-        raise UsageError(
-            f"{launched.world.launcher} started {launched.world.size} ranks, and deepex data check is one process. "
-            "Start it by hand, or as one rank."
-        )
-
-
 def _open(path: Path, reader: str | None, options: Sequence[str], verify: bool = True) -> Source:
     """A packed data set, if that is what stands there and no reader is named; else what a reader finds."""
     if reader is None and is_packed(path):
@@ -268,11 +257,3 @@ def _open(path: Path, reader: str | None, options: Sequence[str], verify: bool =
             )
         return PackedSource(path, verify=verify)
     return open_source(path, reader, options)
-
-
-def _write_json(path: Path | None, row: dict[str, Any]) -> None:
-    text = json.dumps(row, indent=2) + "\n"
-    if path is not None and str(path) == "-":
-        print(text, end="")
-    elif path is not None:
-        write_output(path, "--json", text)

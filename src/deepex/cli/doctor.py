@@ -1,6 +1,5 @@
 """`deepex doctor`: look at the machine."""
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -8,10 +7,11 @@ from typing import Annotated
 import typer
 
 from deepex.cli.output.files import check_output, write_output
+from deepex.cli.output.options import JsonFile, JsonOption
 from deepex.doctor.examine import examine
 from deepex.doctor.table import print_machine
 from deepex.errors import UsageError
-from deepex.launch.detect import detect
+from deepex.launch.detect import refuse_ranks
 
 
 def doctor(
@@ -19,34 +19,28 @@ def doctor(
     data: Annotated[
         Path, typer.Option(metavar="DIR", help="The folder with data, to measure how fast it is.")
     ] = Path(),
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the same for programs; - is stdout.")
-    ] = None,
+    json_file: JsonOption = None,
 ) -> None:
     """Measure this machine, in about half a minute: cores, memory, matrix products, all-reduce, disks; and warn."""
-    _check(out, data, json_file)
+    refuse_ranks("deepex doctor")
+    for_programs = JsonFile(json_file)
+    _check_folder(data)
+    check_output(out, "--out")
+    for_programs.check()
+    if json_file is not None and json_file.absolute() == out.absolute():
+        raise UsageError(f"--out and --json are the same file, {out}. Give each a name of its own.")
     machine = examine(data, _say)
     _say("")
-    to_stdout = json_file is not None and str(json_file) == "-"
-    if to_stdout:
-        print(machine.to_json(), end="")
-    else:
+    if not for_programs.is_stdout:
         print_machine(machine)
     write_output(out, "--out", machine.to_toml())
-    if json_file is not None and not to_stdout:
-        write_output(json_file, "--json", machine.to_json())
-    if not to_stdout:
+    for_programs.write(machine.to_json())
+    if not for_programs.is_stdout:
         print(f"machine: {out}")
 
 
-def _check(out: Path, data: Path, json_file: Path | None) -> None:
-    """Refuse what would fail later, before half a minute of measuring."""
-    launched = detect(os.environ)
-    if launched is not None and launched.world.size > 1:
-        raise UsageError(
-            f"{launched.world.launcher} started {launched.world.size} ranks, and deepex doctor measures one machine "
-            "from one process. Start it by hand, or as one rank."
-        )
+def _check_folder(data: Path) -> None:
+    """Refuse a folder that can't be measured, before half a minute of measuring."""
     try:
         next(data.iterdir(), None)
     except OSError as error:
@@ -54,11 +48,6 @@ def _check(out: Path, data: Path, json_file: Path | None) -> None:
             f"--data {data} can't be read: {error.strerror}. Allowed: a folder that exists. "
             "Give the one that holds your data."
         ) from error
-    check_output(out, "--out")
-    if json_file is not None and str(json_file) != "-":
-        check_output(json_file, "--json")
-        if json_file.absolute() == out.absolute():
-            raise UsageError(f"--out and --json are the same file, {out}. Give each a name of its own.")
 
 
 def _say(text: str) -> None:

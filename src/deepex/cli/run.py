@@ -1,17 +1,17 @@
 """`deepex run`: train a task or a recipe."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from deepex import api
-from deepex.cli.output.files import check_output, write_output
+from deepex import sync as strategies
+from deepex.cli.output.options import JsonFile, JsonOption, PageOption, QuietOption, choose_verbosity
 from deepex.cli.output.outcome import print_outcome
 from deepex.launch.start import is_first_rank
-from deepex.record.sinks.progress import Verbosity
+from deepex.record.typed_json import to_json
 
 
 def run(
@@ -21,13 +21,7 @@ def run(
     ] = None,
     size: Annotated[str | None, typer.Option(help="The task's size, as in small or paper.")] = None,
     ranks: Annotated[int | None, typer.Option(help="Ranks to start on this machine. [default: 1]")] = None,
-    sync: Annotated[
-        str | None,
-        typer.Option(
-            help="allreduce, local:H, local:epoch, background:H, lagged, hierarchical(INNER,OUTER), hybrid:G, async or "
-            "auto; compressed with +bf16, +fp16, +topk:F or +powersgd:R. [default: allreduce]"
-        ),
-    ] = None,
+    sync: Annotated[str | None, typer.Option(help=f"{strategies.say_forms()}. [default: {strategies.DEFAULT}]")] = None,
     fabric: Annotated[
         str | None, typer.Option(help="What ranks talk by: torch, mpi, shared. [default: auto, the fastest here]")
     ] = None,
@@ -38,11 +32,9 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Seed of weights, order and noise. [default: 0]")] = None,
     until: Annotated[float | None, typer.Option(help="Stop at this value of the metric. [default: the task's]")] = None,
     out: Annotated[Path | None, typer.Option(help="The run directory. [default: a new one in runs/]")] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the summary here; - is stdout.")
-    ] = None,
-    page: Annotated[bool, typer.Option("--page/--no-page", help="Write the page; deepex report does it later.")] = True,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors and the page's path.")] = False,
+    json_file: JsonOption = None,
+    page: PageOption = True,
+    quiet: QuietOption = False,
 ) -> None:
     """Train, record everything, and write a page. The page's path is the last line."""
     recipe = api.build_recipe(
@@ -57,22 +49,12 @@ def run(
         until=until,
         settings=tuple(settings or ()),
     )
-    to_stdout = json_file is not None and str(json_file) == "-"
-    if json_file is not None and not to_stdout and is_first_rank():
-        check_output(json_file, "--json")
-    finished = api.run(recipe, out=out, verbosity="quiet" if to_stdout else choose_verbosity(quiet), page=page)
+    for_programs = JsonFile(json_file)
+    if is_first_rank():
+        for_programs.check()
+    finished = api.run(recipe, out=out, verbosity=choose_verbosity(quiet or for_programs.is_stdout), page=page)
     if not is_first_rank():
         return
-    if to_stdout:
-        print(json.dumps(finished.summary, indent=2))
-        return
-    if json_file is not None:
-        write_output(json_file, "--json", json.dumps(finished.summary, indent=2) + "\n")
-    print_outcome(finished, quiet)
-
-
-def choose_verbosity(quiet: bool) -> Verbosity:
-    """A bar on a terminal, plain lines elsewhere."""
-    if quiet:
-        return "quiet"
-    return "bar" if sys.stdout.isatty() else "lines"
+    for_programs.write(json.dumps(to_json(finished.summary), indent=2) + "\n")
+    if not for_programs.is_stdout:
+        print_outcome(finished, quiet)

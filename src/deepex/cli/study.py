@@ -9,20 +9,18 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 
 from deepex import api
-from deepex.cli.output.files import check_output, write_output
-from deepex.cli.run import choose_verbosity
+from deepex.cli.output.options import JsonFile, JsonOption, QuietOption, choose_verbosity
+from deepex.cli.output.study_tables import print_plan, print_study
 from deepex.errors import UsageError
 from deepex.launch.detect import find_world
 from deepex.record.sinks.progress import Verbosity
 from deepex.report.terminal.study_view import StudyNews, show_study
 from deepex.study import Plan, StudyFolder, is_study
-from deepex.study.cluster_executor import ClusterPlace, Lines
-from deepex.study.executor import LauncherPlace, LocalPlace, Place
-from deepex.study.findings import say_estimate
-from deepex.study.plan import make_cells, split_strategies
+from deepex.study.cluster_executor import ClusterExecutor, ClusterSpec
+from deepex.study.executor import Executor, LauncherExecutor, LocalExecutor
+from deepex.study.plan import split_strategies
 from deepex.study.run import open_study, reopen_study
 from deepex.train.recipe import Recipe
 
@@ -69,20 +67,17 @@ def study(
     ] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Run again what failed before.")] = False,
     only_plan: Annotated[bool, typer.Option("--plan", help="Show the cells, and run nothing.")] = False,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write study.json here too; - is stdout.")
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors and the page's path.")] = False,
+    json_file: JsonOption = None,
+    quiet: QuietOption = False,
 ) -> None:
     """Run every combination, judge speed and time to equal quality, and write a page. Its path is the last line.
 
     Started again, it goes on: what is done is not run twice.
     """
     refuse_ranks()
-    to_stdout = json_file is not None and str(json_file) == "-"
-    verbosity: Verbosity = "quiet" if quiet or to_stdout else choose_verbosity(quiet)
-    if json_file is not None and not to_stdout:
-        check_output(json_file, "--json")
+    for_programs = JsonFile(json_file)
+    for_programs.check()
+    verbosity = choose_verbosity(quiet or for_programs.is_stdout)
     axes = {"ranks": ranks, "sync": sync, "vary": vary, "scaling": scaling, "repeats": repeats, "cutoffs": cutoffs}
     axes |= {"launcher": launcher, "cluster": cluster, "cores_per_rank": cores_per_rank}
     if is_study(Path(what)):
@@ -99,9 +94,15 @@ def study(
             return
         folder = open_study(recipe, plan, out, verbosity)
     _, plan = folder.read()
-    with open_place(plan) as place, showing(folder.path, verbosity) as look:
-        finished = api.conduct_study(folder, place, retry=retry, look=look)
-    _tell(finished, json_file, to_stdout=to_stdout, quiet=quiet)
+    with open_executor(plan) as executor, showing(folder.path, verbosity) as look:
+        finished = api.finish_study(folder, executor, retry=retry, look=look)
+    for_programs.write(json.dumps(finished.outcome, indent=2) + "\n")
+    if verbosity != "quiet":
+        print_study(finished.outcome)
+    if not for_programs.is_stdout:
+        print(f"page: {finished.page}")
+    if finished.outcome["failures"]:
+        raise typer.Exit(1)
 
 
 def refuse_ranks() -> None:
@@ -135,35 +136,21 @@ def read_axes(recipe: Recipe, axes: Mapping[str, Any]) -> Plan:
         given["cutoffs"] = [_number(word) for word in given["cutoffs"].split(",")]
     plan = api.build_plan(recipe, **given)
     if plan.where.cluster is not None:
-        Lines.parse(plan.where.cluster).check(plan.varied.ranks)
+        ClusterSpec.parse(plan.where.cluster).check(plan.varied.ranks)
     return plan
 
 
-def _tell(finished: api.Study, json_file: Path | None, *, to_stdout: bool, quiet: bool) -> None:
-    text = json.dumps(finished.outcome, indent=2) + "\n"
-    if to_stdout:
-        print(text, end="")
-    elif json_file is not None:
-        write_output(json_file, "--json", text)
-    if not to_stdout:
-        if not quiet:
-            print_study(finished.outcome)
-        print(f"page: {finished.page}")
-    if finished.outcome["failures"]:
-        raise typer.Exit(1)
-
-
 @contextmanager
-def open_place(plan: Plan) -> Iterator[Place]:
+def open_executor(plan: Plan) -> Iterator[Executor]:
     """Where the runs of a plan go, for as long as they need it."""
     where = plan.where
     if where.cluster is not None:
-        with Lines.parse(where.cluster).make() as made:
-            yield ClusterPlace(made)
+        with ClusterSpec.parse(where.cluster).make() as made:
+            yield ClusterExecutor(made)
     elif where.launcher is not None:
-        yield LauncherPlace(where.launcher)
+        yield LauncherExecutor(where.launcher)
     else:
-        yield LocalPlace(where.cores_per_rank or 1)
+        yield LocalExecutor(where.cores_per_rank or 1)
 
 
 @contextmanager
@@ -182,61 +169,6 @@ def showing(path: Path, verbosity: Verbosity) -> Iterator[Callable[[], None]]:
                 print(line, flush=True)
 
         yield look
-
-
-def print_plan(recipe: Recipe, plan: Plan) -> None:
-    """The cells of a plan, as a table."""
-    cells = make_cells(recipe, plan.varied)
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("ranks", "sync", "settings", "batch a rank", "batch of all"):
-        table.add_column(column)
-    for cell in cells:
-        batches = (str(cell.recipe.data.batch), str(cell.batch))
-        table.add_row(str(cell.ranks), cell.series or "alone", ", ".join(cell.settings) or "-", *batches)
-    console = Console(highlight=False)
-    console.print(table)
-    goals = " and ".join(f"{cutoff:g}" for cutoff in plan.judged.cutoffs)
-    seeds = len(plan.varied.seeds)
-    console.print(
-        f"{len(cells)} cells × {seeds} seeds, {len(cells) * seeds} runs, judged by {plan.judged.metric} at {goals}"
-    )
-
-
-def print_study(outcome: dict[str, Any]) -> None:
-    """The table of a study, and what it found."""
-    console = Console(highlight=False, width=max(120, Console().width))
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    first, last = (f"{cutoff:g}" for cutoff in outcome["cutoffs"])
-    for column in ("ranks", "sync", "s an epoch", "S_p", "efficiency", "epochs", f"S_L at {first}", f"S_L at {last}"):
-        table.add_column(column, justify="left" if column == "sync" else "right", no_wrap=True)
-    for cell in outcome["cells"]:
-        name = ", ".join([cell["series"] or "alone", *cell["settings"]])
-        if not cell["runs"]:
-            table.add_row(str(cell["ranks"]), name, "no finished run")
-            continue
-        efficiency = cell["efficiency"]
-        told = f"{100 * efficiency['value']:.0f} %" if efficiency else "-"
-        epochs = [str(number) if number else "not reached" for number in cell["target_epochs"]]
-        style = "red" if cell["oversubscribed"] else None
-        table.add_row(
-            str(cell["ranks"]) + (" (more than cores)" if cell["oversubscribed"] else ""),
-            name,
-            f"{cell['epoch_seconds']['value']:.3g}",
-            say_estimate(cell["speedup"]) if cell["speedup"] else "-",
-            told,
-            ", ".join(epochs),
-            *(_say_speedup(each["speedup"]) for each in cell["cutoffs"]),
-            style=style,
-        )
-    console.print(table)
-    for sentence in outcome["findings"]:
-        console.print(sentence, soft_wrap=not console.is_terminal, markup=False)
-    for name, error in outcome["failures"].items():
-        console.print(f"{name} failed: {error}", style="red", soft_wrap=True, markup=False)
-
-
-def _say_speedup(found: Any) -> str:
-    return found if isinstance(found, str) else say_estimate(found)
 
 
 def _scaling(text: str) -> list[str]:

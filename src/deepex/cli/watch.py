@@ -12,16 +12,9 @@ from deepex.errors import UsageError
 from deepex.record.folder import RunFolder
 from deepex.record.sinks.progress import News, describe_epoch
 from deepex.record.sinks.tensorboard import EventLog
-from deepex.report.terminal.run_view import (
-    RunReader,
-    Standing,
-    View,
-    describe_condition,
-    describe_outcome,
-    describe_run,
-    draw,
-    follow,
-)
+from deepex.report.terminal.follow import View, follow
+from deepex.report.terminal.run_state import RunReader, Standing
+from deepex.report.terminal.run_view import describe_condition, describe_outcome, describe_run, draw
 from deepex.report.terminal.study_view import StudyNews, find_running, is_over, read_states, show_study, tell_progress
 from deepex.study import is_study
 
@@ -71,7 +64,8 @@ def watch_study(path: Path) -> Iterator[Callable[[], View]]:
 def watch_run(path: Path, tensorboard: Path | None) -> Iterator[Callable[[], View]]:
     """How to look at a run; what comes is written for TensorBoard too, if a folder is given for it."""
     reader, news = RunReader(RunFolder.open(path)), RunNews()
-    started = reader.read().record.get("started", "")
+    record = reader.read().record
+    started = record.started if record is not None else ""
     log = None if tensorboard is None else EventLog(tensorboard, path.resolve().name, started)
 
     def look() -> View:
@@ -93,10 +87,10 @@ class RunNews:
     def hear(self, run: Standing) -> list[str]:
         lines = [] if self._condition else [f"{run.recipe['task']['name']}: {describe_run(run)}"]
         for row in run.rows:
-            if row["epoch"] > self._last_epoch:
+            if row.epoch > self._last_epoch:
                 lines.append(describe_epoch(row, run.num_epochs, str(run.target or "unknown")))
                 lines += [bound] if (bound := self._bounds.hear(row)) else []
-        self._last_epoch = run.rows[-1]["epoch"] if run.rows else 0
+        self._last_epoch = run.rows[-1].epoch if run.rows else 0
         if run.condition != self._condition:
             self._condition = run.condition
             lines.append(describe_condition(run))

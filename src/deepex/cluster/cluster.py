@@ -22,6 +22,7 @@ from typing import IO, Self
 
 from deepex.cluster import wire
 from deepex.errors import UsageError
+from deepex.launch.launchers.torchrun import torchrun_variables
 
 SYSTEM_PROGRAMS = ":/usr/sbin:/sbin"  # not on every user's PATH
 FIRST_PORT = 29_500
@@ -81,7 +82,7 @@ class Cluster:
             env={**os.environ, "PATH": _path()},
             process_group=0,  # Ctrl-C is for the ranks
         )
-        told = json.loads(self._hear() or '{"error": "its process died"}')
+        told = json.loads(self._read_reply() or '{"error": "its process died"}')
         if "error" in told:
             self.wire.communicate()
             raise UsageError(
@@ -124,17 +125,9 @@ class Cluster:
         size = ranks_per_host * (hosts or len(self.hosts))
         processes = []
         for rank in range(size):
-            variables = {
-                "TORCHELASTIC_USE_AGENT_STORE": "False",
-                "TORCHELASTIC_RUN_ID": f"cluster-{os.getpid()}-{port}",
-                "RANK": str(rank),
-                "WORLD_SIZE": str(size),
-                "LOCAL_RANK": str(rank % ranks_per_host),
-                "LOCAL_WORLD_SIZE": str(ranks_per_host),
-                "MASTER_ADDR": self.hosts[0].address,
-                "MASTER_PORT": str(port),
-                **(env or {}),
-            }
+            variables = torchrun_variables(
+                rank=rank, size=size, address=self.hosts[0].address, port=port, local_size=ranks_per_host
+            )
             host = self.hosts[rank // ranks_per_host]
             with ExitStack() as stack:
                 stdout: IO[str] | int | None = None if rank == 0 else subprocess.DEVNULL
@@ -143,19 +136,19 @@ class Cluster:
                     path = output / f"rank{rank}.txt" if output.is_dir() else output
                     mode = "w" if output.is_dir() else "a"
                     stdout, stderr = stack.enter_context(open(path, mode)), subprocess.STDOUT
-                processes.append(host.popen(command, env=variables, stdout=stdout, stderr=stderr))
+                processes.append(host.popen(command, env={**variables, **(env or {})}, stdout=stdout, stderr=stderr))
         return Ranks(processes)
 
-    def order(self, command: str) -> None:
+    def command_wire(self, command: str) -> None:
         """Have the wire do something, and wait until it is done."""
         self._send(command)
-        self._hear()
+        self._read_reply()
 
     def _send(self, command: str) -> None:
         assert self.wire.stdin is not None
         self.wire.stdin.write(command + "\n")
 
-    def _hear(self) -> str:
+    def _read_reply(self) -> str:
         assert self.wire.stdout is not None
         return self.wire.stdout.readline()
 
@@ -209,11 +202,11 @@ class Host:
 
     def cut(self) -> None:
         """Pull the cable: from now on frames to and from this host are lost, and nobody is told."""
-        self._cluster.order(f"cut {self._number}")
+        self._cluster.command_wire(f"cut {self._number}")
 
     def heal(self) -> None:
         """Put the cable back."""
-        self._cluster.order(f"heal {self._number}")
+        self._cluster.command_wire(f"heal {self._number}")
 
     def kill(self) -> None:
         """Kill all processes of this host; its kernel tells peers so, unless the line was cut before."""

@@ -14,15 +14,8 @@ from typing import Any
 import h5py
 
 from deepex.data.source import Source
+from deepex.data.sources import READERS
 
-LIBRARIES = {
-    "images": ("pillow", "kornia-rs"),
-    "hdf5": ("h5py",),
-    "netcdf": ("xarray", "netCDF4"),
-    "zarr": ("xarray", "zarr"),
-    "trajectory": ("MDAnalysis",),
-    "tfrecord": ("google-crc32c",),
-}
 MARKS = ("content_sha256", "block_samples")  # attributes that every packed file has
 
 
@@ -60,6 +53,7 @@ def describe_origin(path: Path, reader: str, options: Sequence[str], source: Sou
     for index in range(len(source)):
         names.update(source.name(index).encode() + b"\n")
     chosen = dict(option.split("=", 1) for option in options)
+    libraries = READERS[reader].libraries if reader in READERS else ()  # a packed set is read by none of them
     return {
         "source": {
             "path": path.absolute().resolve().name,
@@ -68,7 +62,7 @@ def describe_origin(path: Path, reader: str, options: Sequence[str], source: Sou
             "files": files.count,
             "names_sha256": names.hexdigest(),
         },
-        "versions": _versions(("deepex", "numpy", *LIBRARIES.get(reader, ()))),
+        "versions": _versions(("deepex", "numpy", *libraries)),
     }
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from deepex.data.feeding.plan import Plan
 from deepex.data.feeding.prepare import Splits
 from deepex.data.packing.block import explained_writing
-from deepex.data.packing.job import Job, PackConfig, silent
+from deepex.data.packing.job import Job, PackConfig, silent, write_alone
 from deepex.data.packing.packed import PackedSource
 from deepex.data.source import Indices, Source, Subset, allocate
 from deepex.errors import ConfigError, DataError
@@ -120,22 +120,22 @@ class Relayed:
 def _relay(source: Source, path: Path, fabric: Fabric, leaders: Sequence[int], writes: bool) -> None:
     """Write the same copy on every node that has none, with each block read from the shared file once."""
     relayed = Relayed(source, fabric, leaders)
-    job = Job(relayed, path, PACKING, {}, "")
+    job = Job.of(relayed, path, PACKING)
     if not writes:
-        for number in range(job.num_blocks):
-            samples = job.block(number)
+        for number in range(job.layout.num_blocks):
+            samples = job.layout.place(number).samples
             relayed.read(samples, allocate(source.spec, len(samples)))
         return
     with explained_writing(path):
         _clear(path)
-    job.write_alone(silent)
+    write_alone(job, silent)
 
 
 def _copy(source: Source, path: Path) -> None:
     """Copy samples into a packed file, or go on with a copy that was interrupted."""
     with explained_writing(path):
         path.unlink(missing_ok=True)
-    Job(source, path, PACKING, {}, "").write_alone(silent)
+    write_alone(Job.of(source, path, PACKING), silent)
 
 
 def _is_sound(path: Path) -> bool:

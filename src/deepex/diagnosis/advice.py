@@ -5,41 +5,21 @@ A gain is samples a second after the change over those before. What it does to l
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
 
 from deepex import sync as strategies
 from deepex.diagnosis.causes import Account
-from deepex.errors import ConfigError
-from deepex.sync.spec import Written
+from deepex.record.rows import Advice
+from deepex.sync import SyncTraits, alternatives
 from deepex.text import say_bytes, say_ranks, say_ratio, say_time
 
 LEAST_GAIN = 1.05
 MOST = 2
-INTERVAL, LONGER = 8, 4  # steps between meetings where there was one a step, and how many times more where not
+INTERVAL, LONGER = 8, 4  # steps between syncs where there was one a step, and how many times more where not
 MORE_RANKS = 4
 # What messages between ranks of one host take, where nobody has measured it: shared memory, on two busy cores.
 GUESSED_LATENCY_SECONDS, GUESSED_BYTES_PER_SECOND = 3e-4, 1.5e9
 # What rounding and adding in bf16 costs for each byte of float32, on processors without instructions for it.
 ROUNDING_SECONDS = 4e-10
-
-
-@dataclass(frozen=True, kw_only=True)
-class Advice:
-    """One change.
-
-    Attributes:
-        change: what to type or to do.
-        gain: predicted samples a second, over those of now.
-        sentence: the gain in words, where it comes from, and what it costs.
-    """
-
-    change: str
-    gain: float
-    sentence: str
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def advise(account: Account, computes: bool) -> list[Advice]:
@@ -58,66 +38,74 @@ def advise(account: Account, computes: bool) -> list[Advice]:
 
 def change_sync(account: Account) -> Advice | None:
     """One other strategy: the mildest, unless another predicts clearly more."""
+    if account.num_ranks == 1:
+        return None
     best = None
-    for rule in (halve_bytes, hide_messages, meet_less):
+    for rule in (halve_bytes, hide_messages, sync_less):
         found = rule(account)
         if found is not None and (best is None or found.gain > LEAST_GAIN * best.gain):
             best = found
     return best
 
 
-def meet_less(account: Account) -> Advice | None:
-    manner, parts = account.circumstances.manner, account.parts
-    interval = manner.interval or account.evidence.steps_per_epoch
-    if account.num_ranks == 1 or manner.hides or (manner.interval is None and not manner.is_local):
+def sync_less(account: Account) -> Advice | None:
+    traits, parts, per_epoch = account.circumstances.traits, account.parts, account.evidence.steps_per_epoch
+    if traits.interval is None:
         return None
-    fewer = INTERVAL if interval == 1 else LONGER
-    steps = fewer * interval
-    if steps >= account.evidence.steps_per_epoch:
-        steps, fewer = account.evidence.steps_per_epoch, max(1, account.evidence.steps_per_epoch // interval)
-    text = _rewrite(account, "local", "epoch" if steps == account.evidence.steps_per_epoch else str(steps))
+    fewer = INTERVAL if traits.interval == 1 else LONGER
+    steps = fewer * traits.interval
+    text = None
+    if steps >= per_epoch:
+        steps, fewer = per_epoch, max(1, per_epoch // traits.interval)
+        text = alternatives.sync_every(account.circumstances.sync, None)
+    text = text or alternatives.sync_every(account.circumstances.sync, steps)
     if text is None or fewer == 1:
         return None
-    # Lateness by turns adds up like a random walk: over n steps it is sqrt(n) times that of one.
-    left = (parts.messages + account.hidden_seconds) / fewer + parts.turns / math.sqrt(fewer)
-    saved = parts.messages + parts.turns - left
+    share = account.share_of_all
+    # What hides its messages goes on hiding them; else those that left during backward are waited for too.
+    hidden = 0.0 if traits.hides_messages else account.hidden_seconds
+    saved = share * (parts.messages - (parts.messages + hidden) / fewer)
+    if traits.inner_interval is None:
+        # Lateness by turns adds up like a random walk: over n steps it is sqrt(n) times that of one.
+        saved += parts.turns - parts.turns / math.sqrt(fewer)
+    before = "each" if traits.interval == 1 else f"every {traits.interval}"
     return _saving(
         account,
         f"--sync {text}",
         saved,
-        f"ranks meet every {steps} steps instead of {'each' if interval == 1 else f'every {interval}'}. "
+        f"ranks sync every {steps} steps instead of {before}{_say_level(traits)}. "
         "Replicas drift apart in between: watch the metric",
     )
 
 
 def hide_messages(account: Account) -> Advice | None:
-    circumstances, parts = account.circumstances, account.parts
-    manner = circumstances.manner
-    if account.num_ranks == 1 or manner.hides or manner.interval is None or not circumstances.overlaps:
+    circumstances, parts, traits = account.circumstances, account.parts, account.circumstances.traits
+    text = alternatives.hide_messages(circumstances.sync)
+    if text is None or traits.interval is None or not circumstances.overlaps:
         return None
-    if manner.interval == 1:
-        text, behind = _rewrite(account, "lagged"), account.mean("forward") + account.mean("backward")
-        cost = "gradients are a step old"
+    if traits.interval == 1:
+        behind, cost = account.mean("forward") + account.mean("backward"), "gradients are a step old"
     else:
-        text, behind = _rewrite(account, "background", str(manner.interval)), parts.kernels * manner.interval
-        cost = f"replicas learn of each other {manner.interval} steps later"
-    if text is None:
-        return None
+        behind = parts.kernels * traits.interval
+        cost = f"replicas learn of each other {traits.interval} steps later"
     # On processors, the cores that compute also move the bytes: beside computing they only save the waiting.
     hideable = parts.latency if circumstances.device == "cpu" else parts.messages
-    saved = min(hideable, behind)
-    return _saving(account, f"--sync {text}", saved, f"messages travel while ranks compute; {cost}")
+    saved = min(account.share_of_all * hideable, behind)
+    reason = f"messages travel while ranks compute{_say_level(traits)}; {cost}"
+    return _saving(account, f"--sync {text}", saved, reason)
 
 
 def halve_bytes(account: Account) -> Advice | None:
-    if account.num_ranks == 1 or "+" in account.circumstances.sync:
+    circumstances, traits = account.circumstances, account.circumstances.traits
+    text = alternatives.halve_bytes(circumstances.sync)
+    if text is None:
         return None
-    text = f"{account.circumstances.sync}+bf16"
-    if not _exists(text):
-        return None
-    reason = f"half of {say_bytes(account.num_bytes)} a step travel; each number keeps 8 bits of 24"
-    cost = 0.0 if account.circumstances.has_bf16 else ROUNDING_SECONDS * account.num_bytes
-    return _saving(account, f"--sync {text}", account.parts.bandwidth / 2 - cost, reason)
+    share = 1 - account.share_of_all if traits.compresses_inner else account.share_of_all
+    num_bytes = share * account.num_bytes
+    where = _say_level(traits, inner=traits.compresses_inner)
+    reason = f"half of {say_bytes(num_bytes)} a step travel{where}; each number keeps 8 bits of 24"
+    cost = 0.0 if circumstances.has_bf16 else ROUNDING_SECONDS * num_bytes
+    return _saving(account, f"--sync {text}", share * account.parts.bandwidth / 2 - cost, reason)
 
 
 def larger_batch(account: Account) -> Advice | None:
@@ -188,14 +176,11 @@ def one_rank_a_core(account: Account) -> Advice | None:
     cores, threads = min(rank.cores for rank in ranks), max(rank.threads for rank in ranks)
     if cores == 1 or parts.cores > 0.1 * parts.wall:
         return None  # there is no core to spare
-    text = account.circumstances.sync if len(ranks) > 1 else f"local:{INTERVAL}"
-    if not _exists(text):
-        return None
-    apart = INTERVAL if len(ranks) == 1 else 1
-    messages = _messages_among(account, cores * len(ranks)) / apart
+    interval = strategies.find_traits(alternatives.FIRST).interval or 1
+    messages = _messages_among(account, cores * len(ranks)) / (interval if len(ranks) == 1 else 1)
     wall = parts.kernels * threads + parts.cores + parts.framework + parts.input + parts.imbalance + messages
     gain = cores * parts.wall / wall
-    sync = f" --sync {text}" if len(ranks) == 1 else ""
+    sync = f" --sync {alternatives.FIRST}" if len(ranks) == 1 else ""
     return Advice(
         change=f"--ranks {cores * len(ranks)}{sync}",
         gain=gain,
@@ -263,21 +248,11 @@ def _saving(account: Account, change: str, seconds: float, reason: str) -> Advic
     )
 
 
-def _rewrite(account: Account, name: str, argument: str = "") -> str | None:
-    """A strategy with the same compression, and the same options where they are its own; None if there is none."""
-    written = Written.parse(account.circumstances.sync)
-    options = written.options.items() if name == written.name else ()
-    text = name + (f":{argument}" if argument else "") + "".join(f",{key}={value}" for key, value in options)
-    text += f"+{written.compression}" if written.compression else ""
-    return text if _exists(text) else None
-
-
-def _exists(text: str) -> bool:
-    try:
-        strategies.parse(text)
-    except ConfigError:
-        return False
-    return True
+def _say_level(traits: SyncTraits, *, inner: bool = False) -> str:
+    """Which messages a change is about, where ranks sync inside nodes or groups and between them."""
+    if traits.inner_interval is None:
+        return ""
+    return f", only {'inside' if inner else 'between'} nodes or groups"
 
 
 RULES: tuple[Callable[[Account], Advice | None], ...] = (

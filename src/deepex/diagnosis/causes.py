@@ -105,6 +105,15 @@ class Account:
         return min(hidden, max(0.0, idle - self.parts.messages))
 
     @property
+    def share_of_all(self) -> float:
+        """Of a step's messages, those of syncs of all ranks; the others stay inside a node or a group.
+
+        Counted as if both were equally long and fast. Between nodes they are slower, so it is more rather than less.
+        """
+        of_all, inner = _count_syncs(self.evidence)
+        return of_all / (of_all + inner)
+
+    @property
     def share_of_peak(self) -> float | None:
         """What computing, while it has a core, reaches of the rate of one large matrix product.
 
@@ -192,8 +201,15 @@ def _messages(evidence: Evidence) -> tuple[float, float]:
         return fmean(calls or 0.0 for calls, _ in counted), fmean(num_bytes or 0.0 for _, num_bytes in counted)
     if len(evidence.ranks) == 1:
         return 0.0, 0.0
-    meetings = 1 / (evidence.circumstances.manner.interval or evidence.steps_per_epoch)
-    return meetings, meetings * evidence.circumstances.weights_bytes
+    syncs = sum(_count_syncs(evidence))
+    return syncs, syncs * evidence.circumstances.weights_bytes
+
+
+def _count_syncs(evidence: Evidence) -> tuple[float, float]:
+    """Syncs of a step that the strategy promises: of all ranks, and inside nodes or groups."""
+    traits = evidence.circumstances.traits
+    inner = 1 / traits.inner_interval if traits.inner_interval else 0.0
+    return 1 / (traits.interval or evidence.steps_per_epoch), inner
 
 
 def _split(evidence: Evidence, waited: float, calls: float, num_bytes: float) -> tuple[float, float, float]:

@@ -1,143 +1,45 @@
-"""Why a run is not faster: what bounds it, by which numbers, and what would help most. Pure functions on plain values.
+"""A verdict and the numbers behind it, as sentences. It judges nothing."""
 
-The bound is the cause that costs the most time which could be had back; computing is the bound where no other is
-comparable with it.
-"""
-
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from statistics import fmean, median
-from typing import Any, Literal
 
-from deepex.diagnosis.advice import Advice, advise, predict_ranks
-from deepex.diagnosis.causes import Account, account, on_idle_link
+from deepex.diagnosis.advice import predict_ranks
+from deepex.diagnosis.causes import Account, on_idle_link
 from deepex.diagnosis.evidence import Evidence
-from deepex.text import say_bytes, say_count, say_part, say_ranks, say_ratio, say_time
+from deepex.diagnosis.verdict import NOTED, Trouble, Verdict, name_communication
+from deepex.text import say_bytes, say_number, say_ranks, say_ratio, say_share, say_time
 
-Bound = Literal["computation", "input", "latency", "bandwidth", "imbalance", "framework"]
-Trouble = Literal["cores", "input", "imbalance", "communication", "framework"]
-
-COMPARABLE = 1 / 3  # of the time that computes; what costs less does not bound a step
-NEARLY = 0.8  # of the largest cause: the second is then named too
-THIN_STEPS, THIN_SECONDS = 20, 1.0
 LOW_PEAK = 0.3
-NOTED = 0.05  # of a step; where nothing binds, the largest cause is named and explained from here on
 TIMES = 4
 
 
-@dataclass(frozen=True, kw_only=True)
-class Diagnosis:
-    """What bounds a run.
-
-    Attributes:
-        bound: the cause. Computing on cores that others use as well is bound by computation too.
-        verdict: one sentence.
-        evidence: sentences with numbers.
-        advice: the one or two changes that would help most, the best first.
-        shares: what each cause takes of a step; they add up to one.
-        thin: whether there were too few steps to be sure.
-    """
-
-    bound: Bound
-    verdict: str
-    evidence: tuple[str, ...]
-    advice: tuple[Advice, ...]
-    shares: Mapping[str, float]
-    thin: bool
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values, for summary.json and metrics.jsonl."""
-        return {
-            "bound": self.bound,
-            "verdict": self.verdict,
-            "evidence": list(self.evidence),
-            "advice": [advice.to_json() for advice in self.advice],
-            "shares": dict(self.shares),
-            "thin": self.thin,
-        }
-
-    @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> "Diagnosis":
-        return cls(
-            bound=found["bound"],
-            verdict=found["verdict"],
-            evidence=tuple(found["evidence"]),
-            advice=tuple(Advice(**advice) for advice in found["advice"]),
-            shares=found["shares"],
-            thin=found["thin"],
-        )
+def say_verdict(found: Account, verdict: Verdict) -> str:
+    """What bounds a run, in one sentence."""
+    if verdict.binding:
+        clauses = [_clause(found, trouble, verdict.troubles[trouble]) for trouble in verdict.binding]
+        return f"Bound by {', and nearly as much by '.join(clauses)}."
+    share = say_share(found.parts.shares()["computation"])
+    peak = found.share_of_peak
+    rate = f", at {say_share(peak)} of the rate of one large matrix product" if peak is not None else ""
+    noted = verdict.noted
+    next_to_it = f"; {NAMES[noted]} takes {say_share(verdict.troubles[noted])}" if noted else ""
+    return f"Bound by computation: {share} of a step computes{rate}{next_to_it}."
 
 
-def diagnose(evidence: Evidence) -> Diagnosis:
-    """Judge a run, or a part of one, by where its ranks' time went.
-
-    >>> from deepex.diagnosis.evidence import Circumstances
-    >>> row = {"steps": 90, "step_wall_seconds": 9.0, "phase_seconds": {"input": 6.0, "forward": 3.0}}
-    >>> evidence = Evidence.gather([[row]], Circumstances(batch=64))
-    >>> diagnose(evidence).verdict
-    'Bound by input: 67 % of a step waits for samples.'
-    """
-    found = account(evidence)
-    troubles = sorted(_troubles(found).items(), key=lambda trouble: -trouble[1])
-    (worst, share), (second, next_share) = troubles[:2]
-    least = COMPARABLE * found.parts.shares()["computation"]
-    binding = [worst] if share >= max(least, NOTED) else []
-    if binding and next_share >= max(least, NEARLY * share):
-        binding.append(second)
-    bound = _bound(found, binding[0] if binding else None)
-    return Diagnosis(
-        bound=bound,
-        verdict=_verdict(found, binding),
-        evidence=tuple(_sentences(found, binding)),
-        advice=tuple(advise(found, computes=not binding)),
-        shares=found.parts.shares(),
-        thin=_is_thin(evidence),
-    )
+def say_evidence(found: Account, verdict: Verdict) -> list[str]:
+    """The numbers behind a verdict: the step as a whole, what binds it, what else is worth a word, how it scales."""
+    noted = (verdict.noted,) if verdict.noted else ()
+    sentences = [_whole(found, verdict), *(EXPLAIN[trouble](found) for trouble in verdict.binding or noted)]
+    if verdict.binding in ((), ("cores",)):
+        sentences.append(_explain_computation(found))
+    sentences += [_explain_scaling(found), _explain_cold(found.evidence)]
+    if verdict.thin:
+        sentences.append(_explain_thin(found.evidence))
+    return [sentence for sentence in sentences if sentence]
 
 
-def _troubles(found: Account) -> dict[Trouble, float]:
-    """What each trouble takes of a step; of equal ones, that which is easiest to cure stands first."""
-    shares = found.parts.shares()
-    return {
-        "cores": shares["cores"],
-        "input": shares["input"],
-        "imbalance": shares["imbalance"],
-        "communication": shares["latency"] + shares["bandwidth"],
-        "framework": shares["framework"],
-    }
-
-
-def _noted(found: Account) -> Trouble | None:
-    """The largest trouble, if it is worth a word."""
-    troubles = _troubles(found)
-    largest = max(troubles, key=lambda trouble: troubles[trouble])
-    return largest if troubles[largest] >= NOTED else None
-
-
-def _bound(found: Account, trouble: Trouble | None) -> Bound:
-    if trouble == "communication":
-        return "latency" if found.parts.latency > found.parts.bandwidth else "bandwidth"
-    return "computation" if trouble is None or trouble == "cores" else trouble
-
-
-def _is_thin(evidence: Evidence) -> bool:
-    return evidence.steps < THIN_STEPS or evidence.seconds < THIN_SECONDS
-
-
-def _verdict(found: Account, binding: Sequence[Trouble]) -> str:
-    if not binding:
-        share = say_part(found.parts.shares()["computation"])
-        peak = found.share_of_peak
-        rate = f", at {say_part(peak)} of the rate of one large matrix product" if peak is not None else ""
-        noted = _noted(found)
-        next_to_it = f"; {NAMES[noted]} takes {say_part(_troubles(found)[noted])}" if noted else ""
-        return f"Bound by computation: {share} of a step computes{rate}{next_to_it}."
-    clauses = [_clause(found, trouble) for trouble in binding]
-    return f"Bound by {', and nearly as much by '.join(clauses)}."
-
-
-def _clause(found: Account, trouble: Trouble) -> str:
-    part = say_part(_troubles(found)[trouble])
+def _clause(found: Account, trouble: Trouble, share: float) -> str:
+    part = say_share(share)
     if trouble == "cores":
         return f"computation, on cores that others use as well: {part} of a step is ready to compute and has no core"
     if trouble == "input":
@@ -145,7 +47,7 @@ def _clause(found: Account, trouble: Trouble) -> str:
     if trouble == "framework":
         return f"the framework: {part} of a step starts operators instead of computing with them"
     if trouble == "communication":
-        kind = _bound(found, trouble)
+        kind = name_communication(found)
         why = "that messages take however short they are" if kind == "latency" else "for bytes to travel"
         return f"communication ({kind}): {part} of a step {'is time ' if kind == 'latency' else 'waits '}{why}"
     if found.slow_ranks and found.parts.steady >= found.parts.turns:
@@ -156,21 +58,10 @@ def _clause(found: Account, trouble: Trouble) -> str:
     return f"imbalance: {part} of a step waits for ranks that are late by turns"
 
 
-def _sentences(found: Account, binding: Sequence[Trouble]) -> list[str]:
-    """The numbers behind a verdict: the step as a whole, what binds it, what else is worth a word, how it scales."""
-    noted = _noted(found)
-    explained = binding or ([noted] if noted else [])
-    sentences = [_whole(found), *(EXPLAIN[trouble](found) for trouble in explained)]
-    if binding in ([], ["cores"]):
-        sentences.append(_explain_computation(found))
-    sentences += [_explain_scaling(found), _explain_cold(found.evidence), _explain_thin(found.evidence)]
-    return [sentence for sentence in sentences if sentence]
-
-
-def _whole(found: Account) -> str:
+def _whole(found: Account, verdict: Verdict) -> str:
     ranks, computing = found.evidence.ranks, found.parts.shares()["computation"]
-    parts = {"computing": computing} | {NAMES[trouble]: share for trouble, share in _troubles(found).items()}
-    named = ", ".join(f"{name} {say_part(share)}" for name, share in parts.items() if share >= 0.005)
+    parts = {"computing": computing} | {NAMES[trouble]: share for trouble, share in verdict.troubles.items()}
+    named = ", ".join(f"{name} {say_share(share)}" for name, share in parts.items() if share >= 0.005)
     over = f", mean of {len(ranks)} ranks" if len(ranks) > 1 else ""
     if found.slow_ranks:
         over = f", mean of ranks that are not slow, {len(found.steady_ranks)} of {len(ranks)}"
@@ -192,7 +83,7 @@ def _explain_cores(found: Account) -> str:
 def _explain_communication(found: Account) -> str:
     calls, num_bytes = found.calls, found.num_bytes
     if calls >= 0.95:
-        sent = f"Ranks exchange {say_bytes(num_bytes)} a step in {say_count(calls)} messages"
+        sent = f"Ranks exchange {say_bytes(num_bytes)} a step in {say_number(calls)} messages"
     else:
         sent = (
             f"Ranks exchange {say_bytes(num_bytes / max(calls, 1e-12))} about every {1 / max(calls, 1e-12):.0f} steps"
@@ -201,7 +92,7 @@ def _explain_communication(found: Account) -> str:
     hidden = (
         f"; {say_time(found.hidden_seconds)} more are hidden behind computing" if found.hidden_seconds > 1e-4 else ""
     )
-    return f"{waits}{hidden}.{_explain_link(found)}"
+    return f"{waits}{hidden}.{_explain_link(found)}{_explain_choice(found)}"
 
 
 def _explain_link(found: Account) -> str:
@@ -213,6 +104,12 @@ def _explain_link(found: Account) -> str:
         f" The idle link, measured before the first step, takes {say_time(latency)} for the messages as such and "
         f"{say_time(travel)} for their bytes."
     )
+
+
+def _explain_choice(found: Account) -> str:
+    if not found.circumstances.traits.chooses_interval:
+        return ""
+    return " How often they do is the strategy's own choice: sync_notes in summary.json has each choice and its reason."
 
 
 def _explain_imbalance(found: Account) -> str:
@@ -277,7 +174,7 @@ def _explain_computation(found: Account) -> str:
         return ""
     rate = median(rank.gemm_flops_per_second for rank in found.steady_ranks) / 1e9
     while_running = "While it has a core, computing" if found.parts.shares()["cores"] >= NOTED else "Computing"
-    text = f"{while_running} reaches {say_part(peak)} of the {rate:,.0f} GFLOP/s of one large matrix product"
+    text = f"{while_running} reaches {say_share(peak)} of the {rate:,.0f} GFLOP/s of one large matrix product"
     if peak >= LOW_PEAK:
         return f"{text}."
     if any(rank.core_wait_seconds is None for rank in found.steady_ranks):
@@ -292,7 +189,7 @@ def _explain_scaling(found: Account) -> str:
     alone = found.parts.wall - found.parts.messages - found.parts.imbalance
     worth = ranks * alone / found.parts.wall
     more = f"{TIMES} × as many on {TIMES} × the cores would give about {say_ratio(predict_ranks(found, TIMES))}"
-    return f"{ranks} ranks do as much as about {say_count(worth)} that never wait; {more} the samples a second."
+    return f"{ranks} ranks do as much as about {say_number(worth)} that never wait; {more} the samples a second."
 
 
 def _explain_cold(evidence: Evidence) -> str:
@@ -302,8 +199,6 @@ def _explain_cold(evidence: Evidence) -> str:
 
 
 def _explain_thin(evidence: Evidence) -> str:
-    if not _is_thin(evidence):
-        return ""
     few = f"{evidence.steps:,} steps in {say_time(evidence.seconds)}"
     return f"The evidence is thin, {few}: train longer before you trust it."
 

@@ -13,7 +13,7 @@ import torch
 
 from deepex.doctor.allreduce import COLLECTIVE_SECONDS, NUM_RANKS, REPEATS
 from deepex.errors import DeepexError, PeerError, TrainingError
-from deepex.fabric import FABRICS, Fabric, Meeting
+from deepex.fabric import FABRICS, Fabric, Rendezvous
 from deepex.launch.rank import count_threads, leave, share_cores
 from deepex.world import World
 
@@ -24,8 +24,8 @@ def main() -> None:
     world = World(rank=rank, size=NUM_RANKS, local_rank=rank, local_size=NUM_RANKS, launcher="doctor")
     answer: dict[str, Any]
     try:
-        meeting = Meeting(world, address=address, agent_store=True, timeout_seconds=COLLECTIVE_SECONDS)
-        fabric = FABRICS[name](meeting)
+        rendezvous = Rendezvous(world, address=address, agent_store=True, timeout_seconds=COLLECTIVE_SECONDS)
+        fabric = FABRICS[name](rendezvous)
         torch.set_num_threads(count_threads(share_cores(fabric)))
         answer = {"median_seconds": {size: _time(fabric, size, repeats) for size, repeats in REPEATS.items()}}
         fabric.gather(None)  # a rank that left early would look dead to the other

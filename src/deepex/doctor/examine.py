@@ -46,8 +46,8 @@ def examine(data_folder: Path, say: Callable[[str], None]) -> Machine:
     machine = Machine(
         measured=measured,
         seconds=0.0,
-        host=hardware["host"],
-        system=hardware["system"],
+        host=hardware.host,
+        system=hardware.system,
         processor=processor,
         memory=memory,
         accelerators=inspect_accelerators(),

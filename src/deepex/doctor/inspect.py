@@ -24,8 +24,8 @@ def inspect_processor() -> Processor:
     every = {int(folder.name[3:]) for folder in (ROOT / CPUS).glob("cpu[0-9]*")} | usable
     caches = read_caches()
     return Processor(
-        name=hardware["processor"],
-        instructions=hardware["instructions"],
+        name=hardware.processor,
+        instructions=hardware.instructions,
         cpus=len(every),
         cores=count_cores(every),
         usable_cpus=len(usable),
@@ -44,7 +44,7 @@ def inspect_processor() -> Processor:
 
 def inspect_memory() -> Memory:
     """Memory of the machine, of this job, and of /dev/shm."""
-    total = describe_hardware()["memory_gib"]
+    total = describe_hardware().memory_gib
     lines = (_read(ROOT / "proc/meminfo") or "").splitlines()
     available = [int(line.split()[1]) / 2**20 for line in lines if line.startswith("MemAvailable:")]
     limit = read_memory_limit()

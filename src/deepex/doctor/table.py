@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from deepex.doctor.machine import FabricCheck, FolderSpeed, Machine, Memory, Processor, Software
+from deepex.text import say_size, say_time
 
 
 def print_machine(machine: Machine, *, file: TextIO | None = None, width: int | None = None) -> None:
@@ -45,7 +46,7 @@ def _processor(processor: Processor, others_cores: float | None) -> dict[str, st
     omp = "not set" if processor.omp_num_threads is None else processor.omp_num_threads
     busy = "" if others_cores is None else f"; others took {others_cores:g} of our cores while computing was measured"
     caches = {"L1d": processor.l1d_kib, "L2": processor.l2_kib, "L3": processor.l3_kib}
-    known = [f"{name} {_kib(size)}" for name, size in caches.items() if size is not None]
+    known = [f"{name} {say_size(1024 * size)}" for name, size in caches.items() if size is not None]
     return {
         "processor": f"{processor.name}, {processor.instructions}",
         "cores": f"{processor.usable_cores} of {processor.cores} may be used (CPUs {processor.affinity}{hyper}); "
@@ -58,7 +59,7 @@ def _processor(processor: Processor, others_cores: float | None) -> dict[str, st
 
 def _memory(memory: Memory) -> dict[str, str]:
     limit = "" if memory.limit_gib is None else f", limit of this job {memory.limit_gib:g} GiB"
-    shm = "none" if memory.shm_total_mib is None else f"{_mib(memory.shm_total_mib)}"
+    shm = "none" if memory.shm_total_mib is None else say_size(2**20 * memory.shm_total_mib)
     return {
         "memory": f"{memory.total_gib:g} GiB, {memory.available_gib:g} available{limit}; /dev/shm: {shm}; "
         f"transparent huge pages: {memory.huge_pages or 'not told'}"
@@ -96,7 +97,7 @@ def _all_reduce(fabrics: tuple[FabricCheck, ...]) -> Table:
             table.add_row(fabric.name, "", "", "", f"does not work here: {fabric.reason}")
         for row in fabric.times:
             table.add_row(
-                fabric.name, _kib(row.bytes // 1024), _time(row.median_seconds), f"{row.gb_per_second:.3f} GB/s"
+                fabric.name, say_size(row.bytes), say_time(row.median_seconds), f"{row.gb_per_second:.3f} GB/s"
             )
     return table
 
@@ -129,15 +130,3 @@ def _table(*columns: str) -> Table:
     for column in columns:
         table.add_column(column, justify="right" if column and column != "fabric" else "left", overflow="fold")
     return table
-
-
-def _kib(size: int) -> str:
-    return f"{size} KiB" if size < 1024 else f"{size / 1024:g} MiB"
-
-
-def _mib(size: float) -> str:
-    return f"{size:g} MiB" if size < 1024 else f"{size / 1024:.3g} GiB"
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds * 1e6:.0f} µs" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"

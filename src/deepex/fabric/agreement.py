@@ -1,4 +1,7 @@
-"""Doing something together: what goes wrong on one rank is raised on all, so that none waits for one that has left."""
+"""Doing something together: what goes wrong on one rank is raised on all, so that none waits for one that has left.
+
+It knows the protocol of a fabric alone.
+"""
 
 from collections.abc import Callable
 from typing import TypeVar, cast

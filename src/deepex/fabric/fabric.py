@@ -1,4 +1,7 @@
-"""The protocol of a fabric, and the fabric of a rank that is alone. It knows tensors, and nothing of models."""
+"""The protocol of a fabric, and the fabric of a rank that is alone.
+
+It knows tensors, and nothing of models.
+"""
 
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
@@ -6,9 +9,9 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from deepex.fabric.heartbeat import Pulse, Stillness
-from deepex.fabric.rendezvous import Meeting
-from deepex.fabric.traffic import Meter
+from deepex.fabric.heartbeat import Heartbeat, SoloHeartbeat
+from deepex.fabric.rendezvous import Rendezvous
+from deepex.fabric.traffic import Traffic
 from deepex.world import World
 
 V = TypeVar("V")
@@ -22,23 +25,23 @@ class Work(Protocol):
 
 
 class Fabric(Protocol):
-    """Collectives that every rank of a group calls in the same order. A peer that never comes raises, it does not hang.
+    """Collectives that all ranks of a group call in the same order. A peer that never arrives raises, it does not hang.
 
     Attributes:
         name: what it is called in recipes and records.
         world: this rank's place in the group: its number and size are those of the group.
-        meter: what was carried so far.
-        pulse: who of all ranks is alive, and words that reach all of them.
-        meeting: where all ranks met; None for a rank that is alone.
+        traffic: what was carried so far.
+        heartbeat: who of all ranks is alive, and whether one wants all to stop.
+        rendezvous: where all ranks met; None for a rank that is alone.
         ranks: the group's members by their number among all ranks.
         overlaps: whether a collective goes on while the rank computes; if not, it happens when it is waited for.
     """
 
     name: str
     world: World
-    meter: Meter
-    pulse: Pulse
-    meeting: Meeting | None
+    traffic: Traffic
+    heartbeat: Heartbeat
+    rendezvous: Rendezvous | None
     ranks: Sequence[int]
     overlaps: bool
 
@@ -76,9 +79,9 @@ class SoloFabric:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.meter = Meter()
-        self.pulse: Pulse = Stillness()
-        self.meeting: Meeting | None = None
+        self.traffic = Traffic()
+        self.heartbeat: Heartbeat = SoloHeartbeat()
+        self.rendezvous: Rendezvous | None = None
         self.ranks: Sequence[int] = [0]
 
     def empty(self, numel: int) -> Tensor:

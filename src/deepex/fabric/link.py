@@ -5,7 +5,7 @@ from time import perf_counter
 
 import torch
 
-from deepex.fabric import Fabric
+from deepex.fabric.fabric import Fabric
 
 SHORT, LONG = 64, 2**18  # elements: 256 bytes, 1 MiB
 

@@ -1,16 +1,19 @@
-"""Where ranks meet before they can talk: a store of torch.distributed that all of them reach."""
+"""Where ranks find each other before they can talk: a store of torch.distributed that all of them reach.
+
+It knows texts under names, and nothing of collectives.
+"""
 
 from datetime import timedelta
 
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore  # torch.distributed leaves them out of its types
 
 from deepex.errors import PeerError
-from deepex.fabric.heartbeat import Pulse, StorePulse, peer_error
+from deepex.fabric.heartbeat import Heartbeat, StoreHeartbeat, peer_error
 from deepex.world import World
 
 
-class Meeting:
-    """A store that all ranks reach, and the pulse of all of them.
+class Rendezvous:
+    """A store that all ranks reach, and the heartbeat of all of them.
 
     Arguments:
         world: this rank's place.
@@ -30,10 +33,12 @@ class Meeting:
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
             raise PeerError(
-                f"{world}: no meeting at {address} within {timeout_seconds:g} s ({reason}). Look for an error of rank "
-                "0, which serves it, and whether its host and port can be reached from here."
+                f"{world}: no rendezvous at {address} within {timeout_seconds:g} s ({reason}). Look for an error of "
+                "rank 0, which serves it, and whether its host and port can be reached from here."
             ) from error
-        self.pulse: Pulse = StorePulse(PrefixStore("deepex/pulse", own), world, timeout_seconds, serves=serves)
+        self.heartbeat: Heartbeat = StoreHeartbeat(
+            PrefixStore("deepex/heartbeat", own), world, timeout_seconds, serves=serves
+        )
 
     def store(self, name: str) -> Store:
         """A part of the store that no other name shares."""
@@ -47,4 +52,4 @@ class Meeting:
             return [store.get(str(rank)).decode() for rank in range(self.world.size)]
         except RuntimeError as error:
             detail = f"a rank waits {self.timeout_seconds:g} s for the others"
-            raise peer_error(self.pulse, self.world, "meeting", detail=detail) from error
+            raise peer_error(self.heartbeat, self.world, "rendezvous", detail=detail) from error

@@ -1,4 +1,7 @@
-"""Which fabric ranks talk by: the one that is asked for, or the fastest that is correct where they stand."""
+"""Which fabric ranks talk by: the one that is asked for, or the fastest that is correct where they run.
+
+It knows the names of fabrics and how each is opened, and nothing of how they work.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -6,32 +9,32 @@ from typing import Literal
 
 from deepex.errors import ConfigError, PeerError
 from deepex.fabric.fabric import Fabric, SoloFabric
-from deepex.fabric.rendezvous import Meeting
+from deepex.fabric.rendezvous import Rendezvous
 from deepex.fabric.shared.fabric import SharedFabric
 from deepex.fabric.torch_fabric import TorchFabric
 
 FabricName = Literal["auto", "torch", "mpi", "shared"]
 
 
-def _open_mpi(meeting: Meeting) -> Fabric:
+def _open_mpi(rendezvous: Rendezvous) -> Fabric:
     from deepex.fabric.mpi.fabric import MpiFabric  # needs mpi4py, which not everybody has
 
-    return MpiFabric(meeting)
+    return MpiFabric(rendezvous)
 
 
-def _open_fastest(meeting: Meeting) -> Fabric:
-    """`shared` where all ranks stand on one host and compute on its processors, and `torch` elsewhere.
+def _open_fastest(rendezvous: Rendezvous) -> Fabric:
+    """`shared` where all ranks run on one host and compute on its processors, and `torch` elsewhere.
 
     Ranks of one host in containers of their own can't see each other's memory; all of them are told so.
     """
-    hosts = set(meeting.exchange("host", meeting.world.host))
-    if len(hosts) == 1 and meeting.world.device == "cpu":
+    hosts = set(rendezvous.exchange("host", rendezvous.world.host))
+    if len(hosts) == 1 and rendezvous.world.device == "cpu":
         with suppress(ConfigError):
-            return SharedFabric(meeting)
-    return TorchFabric(meeting)
+            return SharedFabric(rendezvous)
+    return TorchFabric(rendezvous)
 
 
-FABRICS: dict[str, Callable[[Meeting], Fabric]] = {
+FABRICS: dict[str, Callable[[Rendezvous], Fabric]] = {
     "auto": _open_fastest,
     "torch": TorchFabric,
     "mpi": _open_mpi,
@@ -40,17 +43,17 @@ FABRICS: dict[str, Callable[[Meeting], Fabric]] = {
 
 
 @contextmanager
-def open_fabric(name: FabricName, meeting: Meeting) -> Iterator[Fabric]:
-    """The fabric of that name among the ranks of a meeting, for as long as the block lasts.
+def open_fabric(name: FabricName, rendezvous: Rendezvous) -> Iterator[Fabric]:
+    """The fabric of that name among the ranks of a rendezvous, for as long as the block lasts.
 
     A rank that leaves with an error tells the others why.
     """
-    if meeting.world.size == 1:
-        yield SoloFabric(meeting.world)
+    if rendezvous.world.size == 1:
+        yield SoloFabric(rendezvous.world)
         return
     reason, is_cause = "it is done", False
     try:
-        fabric = FABRICS[name](meeting)
+        fabric = FABRICS[name](rendezvous)
         try:
             yield fabric
         finally:
@@ -59,4 +62,4 @@ def open_fabric(name: FabricName, meeting: Meeting) -> Iterator[Fabric]:
         reason, is_cause = f"{type(error).__name__}: {error}", not isinstance(error, PeerError)
         raise
     finally:
-        meeting.pulse.leave(reason, is_cause=is_cause)
+        rendezvous.heartbeat.leave(reason, is_cause=is_cause)

@@ -7,6 +7,7 @@ whose groups all ranks must form together.
 import ctypes
 import pickle
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,51 +23,50 @@ from torch._C._distributed_c10d import (  # torch.distributed leaves some of the
     BroadcastOptions,
     ProcessGroupGloo,
     ReduceOp,
+    Store,
 )
 
 from deepex.fabric.fabric import Fabric, Work
 from deepex.fabric.heartbeat import peer_error
-from deepex.fabric.rendezvous import Meeting
-from deepex.fabric.traffic import Meter
+from deepex.fabric.rendezvous import Rendezvous
+from deepex.fabric.traffic import Traffic
 
 V = TypeVar("V")
 
 
 class TorchFabric:
-    """Collectives by Gloo and NCCL, each with the meeting's timeout.
+    """Collectives by Gloo and NCCL, each with the rendezvous's timeout.
 
     Gloo's threads go on with a collective while the rank computes. A sum is made a mean before it leaves, by dividing
     what backward has just written, which the cache still holds.
 
     Arguments:
-        meeting: where the ranks have met.
-        ranks: the members, by their number in the meeting; all of it by default.
-        name: what no other group of the same members is called.
+        rendezvous: where the ranks have met.
+        ranks: the members, by their number among all ranks; all of them unless given.
+        parent: the fabric that this is a group of, if it is one.
     """
 
     name = "torch"
     overlaps = True
 
-    def __init__(self, meeting: Meeting, ranks: Sequence[int] | None = None, name: str = "world") -> None:
-        self.meeting: Meeting | None = meeting
-        self.ranks: Sequence[int] = list(range(meeting.world.size) if ranks is None else ranks)
-        rank, size = self.ranks.index(meeting.world.rank), len(self.ranks)
-        self.world = replace(meeting.world, rank=rank, size=size)
-        self.pulse, self.meter = meeting.pulse, Meter()
-        self._everyone, self._timeout_seconds = meeting.world, meeting.timeout_seconds
-        self._timeout = timedelta(seconds=meeting.timeout_seconds)
-        self._formed: dict[tuple[int, ...], int] = {}
-        store = meeting.store(f"torch/{name}")
-        with self._speaking("meeting"):
-            self._on_cpu: Any = ProcessGroupGloo(store, rank, size, self._timeout)
-            _keep_for_good(self._on_cpu)
-            self._engine: Any = self._on_cpu
+    def __init__(
+        self, rendezvous: Rendezvous, ranks: Sequence[int] | None = None, *, parent: "TorchFabric | None" = None
+    ) -> None:
+        self.rendezvous: Rendezvous | None = rendezvous
+        self.ranks: Sequence[int] = list(range(rendezvous.world.size) if ranks is None else ranks)
+        rank, size = self.ranks.index(rendezvous.world.rank), len(self.ranks)
+        self.world, self.heartbeat = replace(rendezvous.world, rank=rank, size=size), rendezvous.heartbeat
+        self.traffic: Traffic = Traffic() if parent is None else parent.traffic
+        self._group_counts: Counter[tuple[int, ...]] = Counter() if parent is None else parent._group_counts
+        self._all_ranks, self._timeout_seconds = rendezvous.world, rendezvous.timeout_seconds
+        self._timeout = timedelta(seconds=rendezvous.timeout_seconds)
+        name = "world" if parent is None else self._name_group()
+        with self._reporting("rendezvous"):
+            self._cpu_engine: Any = ProcessGroupGloo(rendezvous.store(f"torch/{name}"), rank, size, self._timeout)
+            _never_destroy(self._cpu_engine)
+            self._engine: Any = self._cpu_engine
             if self.world.device != "cpu":
-                from torch._C._distributed_c10d import ProcessGroupNCCL  # only builds for GPUs have it
-
-                options = ProcessGroupNCCL.Options()
-                options._timeout = self._timeout
-                self._engine = ProcessGroupNCCL(meeting.store(f"nccl/{name}"), rank, size, options)
+                self._engine = _open_nccl(rendezvous.store(f"nccl/{name}"), rank, size, self._timeout)
 
     def empty(self, numel: int) -> Tensor:
         return torch.zeros(numel, device=self.world.torch_device)
@@ -75,14 +75,14 @@ class TorchFabric:
         tensor.div_(self.world.size)
         options = AllreduceOptions()
         options.reduceOp, options.timeout = ReduceOp(ReduceOp.SUM), self._timeout
-        with self._speaking("all-reduce"):
+        with self._reporting("all-reduce"):
             handle = self._engine_for(tensor).allreduce([tensor.detach()], options)
         return _Pending(self, handle, "all-reduce", tensor)
 
     def broadcast_(self, tensor: Tensor, source: int) -> Work:
         options = BroadcastOptions()
         options.rootRank, options.rootTensor, options.timeout = source, 0, self._timeout
-        with self._speaking("broadcast"):
+        with self._reporting("broadcast"):
             handle = self._engine_for(tensor).broadcast([tensor.detach()], options)
         return _Pending(self, handle, "broadcast", tensor)
 
@@ -97,34 +97,44 @@ class TorchFabric:
         ]
 
     def group(self, ranks: Sequence[int]) -> Fabric:
-        assert self.meeting is not None
-        members = tuple(self.ranks[rank] for rank in ranks)
-        self._formed[members] = self._formed.get(members, 0) + 1
-        name = f"{','.join(map(str, members))}/{self._formed[members]}"
-        part = TorchFabric(self.meeting, members, name)
-        part.meter, part._formed = self.meter, self._formed
-        return part
+        assert self.rendezvous is not None
+        return TorchFabric(self.rendezvous, [self.ranks[rank] for rank in ranks], parent=self)
 
     def close(self) -> None:
         """Leave. Connections end with the process: Gloo may abort it if they end before their peers' do."""
         return None
 
+    def _name_group(self) -> str:
+        """What no other group is called, though the same ranks may form several."""
+        members = tuple(self.ranks)
+        self._group_counts[members] += 1
+        return f"{','.join(map(str, members))}/{self._group_counts[members]}"
+
     def _engine_for(self, tensor: Tensor) -> Any:
-        return self._on_cpu if tensor.device.type == "cpu" else self._engine
+        return self._cpu_engine if tensor.device.type == "cpu" else self._engine
 
     def _gather_bytes(self, tensor: Tensor) -> list[Tensor]:
         parts = [torch.empty_like(tensor) for _ in self.ranks]
-        with self._speaking("gather"):
-            self._on_cpu.allgather([parts], [tensor]).wait()
+        with self._reporting("gather"):
+            self._cpu_engine.allgather([parts], [tensor]).wait()
         return parts
 
     @contextmanager
-    def _speaking(self, verb: str) -> Iterator[None]:
+    def _reporting(self, verb: str) -> Iterator[None]:
+        """Raise what torch raises as an error that names who is gone."""
         try:
             yield
         except RuntimeError as error:  # torch raises its DistBackendError and plain RuntimeError alike
             detail = f"a collective waits {self._timeout_seconds:g} s for a peer; torch said: {_reason(error)}"
-            raise peer_error(self.pulse, self._everyone, verb, detail=detail) from error
+            raise peer_error(self.heartbeat, self._all_ranks, verb, detail=detail) from error
+
+
+def _open_nccl(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
+    from torch._C._distributed_c10d import ProcessGroupNCCL  # only builds for GPUs have it
+
+    options = ProcessGroupNCCL.Options()
+    options._timeout = timeout
+    return ProcessGroupNCCL(store, rank, size, options)
 
 
 def _reason(error: RuntimeError) -> str:
@@ -133,13 +143,13 @@ def _reason(error: RuntimeError) -> str:
     return re.sub(r"^\[[^]]*\.cc:\d+\] ", "", first).partition(" This is typically")[0]
 
 
-def _keep_for_good(engine: object) -> None:
+def _never_destroy(engine: object) -> None:
     """Never destroy an engine: Gloo's threads call `terminate` where a peer hangs up meanwhile (docs/log.md)."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine))
 
 
 class _Pending:
-    """A collective under way on torch's threads; knows when it ended, for the meter."""
+    """A collective under way on torch's threads; knows when it ended, for the traffic."""
 
     def __init__(self, fabric: TorchFabric, handle: Any, verb: str, tensor: Tensor) -> None:
         self.fabric, self.handle, self.verb, self.num_bytes = fabric, handle, verb, tensor.nbytes
@@ -151,11 +161,11 @@ class _Pending:
         if self.handle is None:
             return
         begun = perf_counter()
-        with self.fabric._speaking(self.verb):
+        with self.fabric._reporting(self.verb):
             self.handle.wait()
         now = perf_counter()
         ended = self.ended if self.ended > self.started else now
-        self.fabric.meter.add(self.num_bytes, ended - self.started, now - begun)
+        self.fabric.traffic.add(self.num_bytes, ended - self.started, now - begun)
         self.handle = None
 
     def _stamp(self, future: object) -> None:

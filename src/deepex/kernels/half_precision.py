@@ -26,7 +26,7 @@ OPERATORS = (
 NARROW = (torch.bfloat16, torch.float16)
 
 
-def install_sixteen_bits() -> bool:
+def install_half_precision() -> bool:
     """Take the place of torch's kernels in this process, where the processor can't compute so; whether it does."""
     if torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return False

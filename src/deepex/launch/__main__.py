@@ -21,7 +21,7 @@ def main() -> None:
     folder = RunFolder.open(Path(sys.argv[1]))
     verbosity = cast(Verbosity, sys.argv[2])
     try:
-        run_rank(read_recipe(folder.recipe), find_world(), lambda _: folder, verbosity)
+        run_rank(read_recipe(folder.recipe), find_world(), lambda *_: folder, verbosity)
     except DeepexError as error:
         _leave_error(type(error).__name__, str(error), "")
         leave(error.exit_code)

@@ -3,10 +3,11 @@
 import os
 
 from deepex.errors import DataError, Interrupted, UsageError
-from deepex.launch.detect import Launched
-from deepex.record.sinks.progress import Verbosity, say_seconds
-from deepex.record.sinks.progress_bar import Meter
-from deepex.tasks.data.make import SelfMade, make_data
+from deepex.launch.launchers.launcher import Launched
+from deepex.record.sinks.progress import Verbosity
+from deepex.record.sinks.progress_bar import ProgressBar
+from deepex.tasks.data.make import MakeOptions, SelfMade, make_data
+from deepex.text import say_duration
 from deepex.train.task import Task
 
 
@@ -22,11 +23,11 @@ def make_missing_data(task: Task, launched: Launched | None, verbosity: Verbosit
     making, ranks = task.making, len(os.sched_getaffinity(0))
     source, speaks = making.source(), verbosity != "quiet"
     if speaks:
-        work = f"making {len(source):,} samples on {ranks} cores, about {say_seconds(making.core_seconds / ranks)}"
+        work = f"making {len(source):,} samples on {ranks} cores, about {say_duration(making.core_seconds / ranks)}"
         print(f"{task.path} is not there: {work}", flush=True)
     try:
-        with Meter("making", source.spec.num_bytes, speaks=speaks) as meter:
-            made = make_data(making, task.path, ranks=ranks, tell=meter.tell)
+        with ProgressBar("making", source.spec.num_bytes, speaks=speaks) as bar:
+            made = make_data(making, task.path, MakeOptions(ranks=ranks, tell=bar.tell))
     except DataError as error:
         raise DataError(f"{error} To make it by itself, with its options: deepex data make {task.name}") from None
     except KeyboardInterrupt:

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from fractions import Fraction
 from typing import Any, NoReturn
 
@@ -12,24 +12,27 @@ import torch
 from torch.utils import deterministic
 
 from deepex.config import to_toml
+from deepex.data import Splits
 from deepex.errors import ConfigError
-from deepex.fabric import Fabric, FabricName, Meeting, SoloFabric, open_fabric
+from deepex.fabric import Fabric, FabricName, Rendezvous, SoloFabric, open_fabric, together
 from deepex.fabric.mpi.thread import finish
-from deepex.kernels import install_convolution, install_sixteen_bits
-from deepex.launch.detect import Launched
+from deepex.kernels import install_convolution, install_half_precision
 from deepex.launch.heap import keep_heap
+from deepex.launch.launchers.launcher import Launched
 from deepex.record.folder import RunFolder
-from deepex.record.provenance import describe_versions
+from deepex.record.provenance import Placement, describe_versions, read_record, write_record
 from deepex.record.sinks.progress import Listener, ProgressFile, Silent, Verbosity, build_listener
+from deepex.train.input import open_data
 from deepex.train.loop import Loop
 from deepex.train.recipe import Recipe
 from deepex.world import World
 
+OpenFolder = Callable[[Fabric, Splits], RunFolder]
+"""Makes or finds the run directory, once ranks can talk and their data is open."""
 
-def run_rank(
-    recipe: Recipe, launched: Launched | None, open_folder: Callable[[Fabric], RunFolder], verbosity: Verbosity
-) -> RunFolder:
-    """Train as one rank of a world, or alone; `open_folder` makes or finds the run directory once ranks can talk."""
+
+def run_rank(recipe: Recipe, launched: Launched | None, open_folder: OpenFolder, verbosity: Verbosity) -> RunFolder:
+    """Train as one rank of a world, or alone; the task's data is opened here, once."""
     with join(launched, recipe.world.timeout_seconds, recipe.world.fabric) as fabric:
         return _train(recipe, fabric, open_folder, verbosity)
 
@@ -40,32 +43,29 @@ def join(launched: Launched | None, timeout_seconds: float, fabric: FabricName =
     if launched is None:
         yield SoloFabric(World())
         return
-    meeting = Meeting(
+    rendezvous = Rendezvous(
         launched.world, address=launched.address, agent_store=launched.agent_store, timeout_seconds=timeout_seconds
     )
-    with open_fabric(fabric, meeting) as opened:
+    with open_fabric(fabric, rendezvous) as opened:
         yield opened
 
 
-def _train(
-    recipe: Recipe, fabric: Fabric, open_folder: Callable[[Fabric], RunFolder], verbosity: Verbosity
-) -> RunFolder:
+def _train(recipe: Recipe, fabric: Fabric, open_folder: OpenFolder, verbosity: Verbosity) -> RunFolder:
     _compare(recipe, fabric)
     cores = share_cores(fabric)
     process = set_up_process(recipe, count_threads(cores))
-    folder = open_folder(fabric)
+    splits = together(fabric, lambda: open_data(recipe))
+    folder = open_folder(fabric, splits)
     world = fabric.world
-    places = fabric.gather({"rank": world.rank, "host": world.host, "cores": float(cores), **process})
+    places = fabric.gather(Placement(rank=world.rank, host=world.host, cores=float(cores), **process))
     listener: Listener = Silent()
     if world.is_first:
-        record = folder.read_json("record.json")
-        folder.write_json(
-            "record.json", {**record, "launcher": world.launcher, "fabric": fabric.name, "places": places}
-        )
+        record = read_record(folder)
+        write_record(folder, replace(record, launcher=world.launcher, fabric=fabric.name, places=tuple(places)))
         told = build_listener(verbosity, recipe.stop.epochs, str(recipe.target))
-        listener = ProgressFile(told, folder, {"epochs": recipe.stop.epochs, "target": asdict(recipe.target)})
+        listener = ProgressFile(told, folder, recipe.stop.epochs, asdict(recipe.target))
     try:
-        Loop(recipe, fabric, folder, listener).run()
+        Loop(recipe, splits, fabric, folder, listener).run()
     finally:
         listener.close()
     return folder
@@ -77,7 +77,7 @@ def set_up_process(recipe: Recipe, threads: int) -> dict[str, Any]:
         "threads": threads,
         "heap_kept": recipe.keep_heap and keep_heap(),
         "own_convolution": install_convolution(),
-        "own_sixteen_bits": recipe.precision != "fp32" and install_sixteen_bits(),
+        "own_half_precision": recipe.precision != "fp32" and install_half_precision(),
     }
     torch.set_num_threads(threads)
     # The same as use_deterministic_algorithms, which also imports the compiler: seconds of every rank.

@@ -1,23 +1,23 @@
 """Starting and resuming runs: the same call alone, with local ranks, or inside a world that a launcher made."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from deepex.config import to_tree
+from deepex.data import Splits
 from deepex.errors import RunFolderError, UsageError
 from deepex.fabric import Fabric, from_first
 from deepex.launch.data import make_missing_data
-from deepex.launch.detect import Launched, find_world
+from deepex.launch.detect import find_world
+from deepex.launch.launchers.launcher import Launched
 from deepex.launch.local import start_local_ranks
 from deepex.launch.rank import run_rank
 from deepex.launch.recipes import read_recipe, write_recipe
 from deepex.record.folder import RunFolder, new_run_name
-from deepex.record.provenance import gather_provenance
+from deepex.record.provenance import gather_record, write_record
 from deepex.record.sinks.progress import Verbosity
 from deepex.train import checkpoint
-from deepex.train.input import check_data
+from deepex.train.input import describe_data, open_data
 from deepex.train.recipe import Recipe
 
 RUNS = Path("runs")
@@ -40,15 +40,14 @@ def start(recipe: Recipe, out: Path | None, verbosity: Verbosity) -> RunFolder:
             f"Write: mpirun -n {recipe.world.ranks} deepex run … --fabric mpi"
         )
     make_missing_data(recipe.task, launched, verbosity)
-    data = check_data(recipe)
     path = out or RUNS / new_run_name(recipe.task.name, recipe.sync, recipe.world.ranks)
     if launched is None and recipe.world.ranks > 1:
-        folder = _create(path, recipe, data)
+        folder = _create(path, recipe, open_data(recipe))  # each rank opens it for itself
         start_local_ranks(folder, recipe.world.ranks, verbosity)
         return folder
 
-    def agree_on_folder(fabric: Fabric) -> RunFolder:
-        return from_first(fabric, lambda: _create(path, recipe, data))
+    def agree_on_folder(fabric: Fabric, splits: Splits) -> RunFolder:
+        return from_first(fabric, lambda: _create(path, recipe, splits))
 
     return run_rank(recipe, launched, agree_on_folder, verbosity)
 
@@ -64,7 +63,7 @@ def resume(path: Path, verbosity: Verbosity) -> RunFolder:
     if launched is None and recipe.world.ranks > 1:
         start_local_ranks(folder, recipe.world.ranks, verbosity)
         return folder
-    return run_rank(recipe, launched, lambda _: folder, verbosity)
+    return run_rank(recipe, launched, lambda *_: folder, verbosity)
 
 
 def _fit_world(recipe: Recipe, launched: Launched) -> Recipe:
@@ -77,10 +76,9 @@ def _fit_world(recipe: Recipe, launched: Launched) -> Recipe:
     return replace(recipe, world=replace(recipe.world, ranks=size))
 
 
-def _create(path: Path, recipe: Recipe, data: Mapping[str, Any]) -> RunFolder:
+def _create(path: Path, recipe: Recipe, splits: Splits) -> RunFolder:
     """A new run directory with all that is known before the first step."""
     folder = RunFolder.create(path)
     write_recipe(folder, recipe)
-    record = {**gather_provenance(), "seed": recipe.seed, **data, "recipe": to_tree(recipe)}
-    folder.write_json("record.json", record)
+    write_record(folder, gather_record(seed=recipe.seed, recipe=to_tree(recipe), **describe_data(splits)))
     return folder

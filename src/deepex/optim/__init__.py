@@ -1,6 +1,7 @@
-"""Optimisers on the flat block. They know a replica, and nothing of ranks."""
+"""Optimisers on the flat block, one a file, and the learning rate's schedule. They know a replica, and no ranks."""
 
-from deepex.optim.optimiser import Optimiser, OptimiserConfig
+from deepex.optim.config import OPTIMISERS, OptimiserConfig
+from deepex.optim.optimiser import Optimiser
 from deepex.optim.schedule import ScheduleConfig
 
-__all__ = ["Optimiser", "OptimiserConfig", "ScheduleConfig"]
+__all__ = ["OPTIMISERS", "Optimiser", "OptimiserConfig", "ScheduleConfig"]

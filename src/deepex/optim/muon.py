@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from deepex.optim.adam import step_by_adam
 from deepex.replica import Replica
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # of s and its third and fifth power; lifts singular values to 0.7 to 1.2
@@ -40,6 +41,8 @@ class Muon:
     Reference: Jordan et al., Muon: an optimizer for hidden layers in neural networks (2024).
     """
 
+    decouples_decay = True
+
     def __init__(self, replica: Replica, *, momentum: float, betas: tuple[float, ...], epsilon: float) -> None:
         self.momentum, self.betas, self.epsilon = momentum, betas, epsilon
         self.matrices = [
@@ -67,24 +70,12 @@ class Muon:
         self._update_vectors(weights, gradients, VECTOR_SHARE * rate)
 
     def _update_vectors(self, weights: Tensor, gradients: Tensor, rate: float) -> None:
-        state = self.state
-        state["steps"].add_(1)
+        mean, square, steps = (self.state[name] for name in ("momentum", "square", "steps"))
+        steps.add_(1)
         for start, stop in self.vectors:
-            torch._fused_adam_(
-                [weights[start:stop]],
-                [gradients[start:stop]],
-                [state["momentum"][start:stop]],
-                [state["square"][start:stop]],
-                [],
-                [state["steps"]],
-                lr=rate,
-                beta1=self.betas[0],
-                beta2=self.betas[1],
-                weight_decay=0.0,
-                eps=self.epsilon,
-                amsgrad=False,
-                maximize=False,
-            )
+            moments = (mean[start:stop], square[start:stop], steps)
+            vector, gradient = weights[start:stop], gradients[start:stop]
+            step_by_adam(torch._fused_adam_, vector, gradient, moments, rate, self.betas, self.epsilon)
 
 
 def orthogonal(matrix: Tensor) -> Tensor:

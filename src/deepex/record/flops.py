@@ -1,4 +1,4 @@
-"""Floating-point operations of a step, and how fast this processor multiplies matrices: the yardstick beside it.
+"""Floating-point operations of a step, and how fast this processor multiplies matrices: the step_cost beside it.
 
 Knows neither what a step is for nor how long it takes.
 """

@@ -1,17 +1,18 @@
 """The run directory: one folder that holds everything about a run. It knows files, and nothing of what is in them."""
 
-import errno
 import json
-import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from deepex.errors import RunFolderError
-from deepex.record.rows import parse_rows
+from deepex.files import explained, write_whole
+from deepex.record.logs import parse_rows
+
+V = TypeVar("V")
 
 
 class RunFolder:
@@ -45,6 +46,19 @@ class RunFolder:
         return cls(path)
 
     @property
+    def version(self) -> str | None:
+        """The version of deepex that made the directory, if it says so."""
+        try:
+            return str(self.read_json("record.json")["versions"]["deepex"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    @property
+    def made_by(self) -> str:
+        """Which version of deepex made the directory, in words."""
+        return f"made by deepex {self.version}" if self.version else "made by an unknown version of deepex"
+
+    @property
     def recipe(self) -> Path:
         return self.path / "recipe.toml"
 
@@ -58,12 +72,11 @@ class RunFolder:
 
     def write_text(self, name: str, text: str) -> Path:
         """Replace a file of the directory by `text`, whole or not at all."""
-        target = self.path / name
-        temporary = target.with_name(target.name + ".tmp")
-        with _writing(target):
-            temporary.write_text(text)
-            os.replace(temporary, target)
-        return target
+        return self._replace(name, text)
+
+    def write_bytes(self, name: str, content: bytes) -> Path:
+        """Replace a file of the directory by `content`, whole or not at all."""
+        return self._replace(name, content)
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> Path:
         return self.write_text(name, json.dumps(value, indent=2) + "\n")
@@ -88,11 +101,27 @@ class RunFolder:
         path = self.path / name
         return parse_rows(path.read_text()) if path.exists() else []
 
+    def understand(self, name: str, read: Callable[[Mapping[str, Any]], V], tree: Mapping[str, Any]) -> V:
+        """What `read` makes of a file's content; what it can't take becomes an error that names the version."""
+        try:
+            return read(tree)
+        except (ValueError, KeyError) as error:
+            raise RunFolderError(
+                f"{self.path / name} is not what this version of deepex writes: {error}. It was {self.made_by}. Read "
+                f"it with that version, or run it again: deepex run {self.recipe}"
+            ) from error
+
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Turn a failure to write into this directory into an error with its cure."""
         with _writing(self.path):
             yield
+
+    def _replace(self, name: str, content: str | bytes) -> Path:
+        target = self.path / name
+        with _writing(target):
+            write_whole(target, content)
+        return target
 
 
 def new_run_name(task: str, sync: str, num_ranks: int) -> str:
@@ -103,19 +132,6 @@ def new_run_name(task: str, sync: str, num_ranks: int) -> str:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    try:
+    elsewhere, otherwise = "choose another place with --out.", "Choose a place that you may write to with --out."
+    with explained(path, RunFolderError, elsewhere=elsewhere, otherwise=otherwise):
         yield
-    except OSError as error:
-        cures = {
-            errno.ENOSPC: "The disk is full: free some space, or choose another place with --out.",
-            errno.EDQUOT: "Your quota is used up: free some space, or choose another place with --out.",
-        }
-        cure = cures.get(error.errno or 0, "Choose a place that you may write to with --out.")
-        raise RunFolderError(f"{path} can't be written: {error.strerror or error}. {cure}") from error
-    except RuntimeError as error:  # torch.save says so when the disk is full, with a text of its own
-        if "unexpected pos" in str(error) or "PytorchStreamWriter" in str(error):
-            raise RunFolderError(
-                f"{path} can't be written completely. The disk is probably full: free some space, or choose "
-                "another place with --out."
-            ) from error
-        raise

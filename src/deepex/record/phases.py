@@ -4,12 +4,23 @@ One look at the clock ends a phase and begins the next, so nothing between two p
 costs seven looks: under one percent of the smallest network's step.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 STEP_PHASES = ("input", "forward", "backward", "update", "sync")
 BESIDE_PHASES = ("evaluate", "checkpoint")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTimes:
+    """Steps and their wall time, and seconds by phase, those beside the steps included."""
+
+    steps: int
+    step_wall_seconds: float
+    phase_seconds: Mapping[str, float]
 
 
 class Clock:
@@ -20,7 +31,7 @@ class Clock:
     ...     with clock.forward:
     ...         pass
     >>> taken = clock.take()
-    >>> taken["steps"], taken["step_wall_seconds"] >= taken["phase_seconds"]["forward"]
+    >>> taken.steps, taken.step_wall_seconds >= taken.phase_seconds["forward"]
     (1, True)
     """
 
@@ -34,11 +45,11 @@ class Clock:
         self.evaluate = Stopwatch()
         self.checkpoint = Stopwatch()
 
-    def take(self) -> dict[str, Any]:
-        """What was measured since the last call, as plain values."""
+    def take(self) -> "StepTimes":
+        """What was measured since the last call."""
         phases = {name: getattr(self, name).take()[0] for name in STEP_PHASES + BESIDE_PHASES}
         seconds, steps = self.step.take()
-        return {"steps": steps, "step_wall_seconds": seconds, "phase_seconds": phases}
+        return StepTimes(steps=steps, step_wall_seconds=seconds, phase_seconds=phases)
 
 
 class Sums:

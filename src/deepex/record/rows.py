@@ -1,84 +1,237 @@
-"""Rows of a run's logs: which of an epoch's keys are losses, and how files are read while ranks still write them."""
+"""What a run writes down, as frozen values: a rank's epoch, an epoch of all ranks, the outcome, what bounds it.
 
-import json
-import os
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, TypeVar
+It knows what the files say, and nothing of how figures are found or shown.
+"""
 
-Content = TypeVar("Content")
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
 
-# What a row of metrics.jsonl holds besides the loss and its parts.
-NOT_LOSSES = {
-    "epoch", "seconds", "metric", "value", "learning_rate", "batch", "steps", "samples", "samples_per_second",
-    "step_wall_seconds", "phase_seconds", "sync_hidden_seconds", "bound", "diagnosis", "beside", "noise_scale",
-    "energy_joules",
-}  # fmt: skip
-TAIL_BYTES = 16_384
+from deepex.fabric import TrafficCount
+from deepex.record.folder import RunFolder
+from deepex.record.typed_json import from_json
+
+EPOCHS_FILE, SUMMARY_FILE = "metrics.jsonl", "summary.json"
 
 
-def loss_names(row: Mapping[str, Any]) -> list[str]:
-    """The loss and the parts it is made of.
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """One change that would make a run faster.
 
-    >>> loss_names({"epoch": 1, "divergence": 0.1, "loss": 0.5, "metric": "rmse", "value": 0.2})
-    ['loss', 'divergence']
+    Attributes:
+        change: what to type or to do.
+        gain: predicted samples a second, over those of now.
+        sentence: the gain in words, where it comes from, and what it costs.
     """
-    return ["loss", *(name for name in row if name not in NOT_LOSSES and name != "loss")]
+
+    change: str
+    gain: float
+    sentence: str
 
 
-def parse_rows(text: str) -> list[dict[str, Any]]:
-    r"""The rows of a log; a line that is not complete yet is left out.
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """What bounds a run.
 
-    >>> parse_rows('{"epoch": 1}\n{"epo')
-    [{'epoch': 1}]
+    Attributes:
+        bound: the cause. Computing on cores that others use as well is bound by computation too.
+        verdict: one sentence.
+        evidence: sentences with numbers.
+        advice: the one or two changes that would help most, the best first.
+        shares: what each cause takes of a step; they add up to one.
+        thin: whether there were too few steps to be sure.
     """
-    rows = []
-    for line in text.splitlines():
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict):
-            rows.append(row)
-    return rows
+
+    bound: str
+    verdict: str
+    evidence: tuple[str, ...]
+    advice: tuple[Advice, ...]
+    shares: Mapping[str, float]
+    thin: bool
 
 
-def read_last_row(path: Path) -> dict[str, Any] | None:
-    """The last complete row of a log, from its last bytes alone; None if there is none."""
-    try:
-        with open(path, "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - TAIL_BYTES))
-            tail = file.read()
-    except OSError:
+@dataclass(frozen=True, kw_only=True)
+class StepCost:
+    """What a step asks of a rank's processor, and what the processor can do.
+
+    Attributes:
+        flops_per_step: floating-point operations of a step of one rank.
+        gemm_flops_per_second: the best rate of a matrix product in the run's precision, by all `cores`.
+        cores: that the rank may use; `threads` is how many it does use.
+        dispatch_seconds: what starting a step's operators takes.
+    """
+
+    flops_per_step: int = 0
+    gemm_flops_per_second: float = 0.0
+    cores: int = 1
+    threads: int = 1
+    dispatch_seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankRow:
+    """A rank's epoch: a line of phases/rankNNNNN.jsonl.
+
+    Attributes:
+        trains: whether the rank has batches; a parameter server has none.
+        seconds: of training so far, earlier parts of a resumed run included.
+        core_wait_seconds: ready to run, without a core to run on; None if not known.
+        traffic: what the rank's fabric carried; None if not counted.
+        gradient_noise: sums of `signal` and `noise` as this rank saw them; None if it saw none.
+        machine: which machine this rank reads the energy of; None for a rank that reads none.
+    """
+
+    epoch: int
+    seconds: float
+    steps: int
+    step_wall_seconds: float
+    phase_seconds: Mapping[str, float]
+    trains: bool = True
+    losses: Mapping[str, float] = field(default_factory=dict)
+    core_wait_seconds: float | None = None
+    traffic: TrafficCount | None = None
+    gradient_noise: Mapping[str, float] | None = None
+    energy_joules: float | None = None
+    machine: str | None = None
+
+    @property
+    def sync_hidden_seconds(self) -> float:
+        """Of messages, behind computing."""
+        return 0.0 if self.traffic is None else self.traffic.hidden_seconds
+
+    @classmethod
+    def read(cls, tree: Mapping[str, Any]) -> "RankRow":
+        """A line of the file; version 0.1 wrote `fabric` for `traffic`."""
+        return from_json(cls, {"traffic": tree.get("fabric"), **tree})
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochRow:
+    """An epoch of all ranks: a line of metrics.jsonl.
+
+    Attributes:
+        losses: the loss and the parts it is made of, by name, means over ranks; `loss` comes first.
+        beside: further metrics, by name.
+        batch: samples of all ranks in one step.
+        samples_per_second: by the steps' wall time of the slowest rank.
+        step_wall_seconds, phase_seconds, sync_hidden_seconds: means over ranks.
+        noise_scale: the batch whose gradient has as much noise as signal, in samples; None where nothing shows it.
+        diagnosis: what bounds the run as far as this epoch shows; None where no step was timed.
+    """
+
+    epoch: int
+    seconds: float
+    losses: Mapping[str, float]
+    metric: str
+    value: float
+    learning_rate: float
+    batch: int
+    steps: int
+    samples: int
+    samples_per_second: float
+    step_wall_seconds: float
+    phase_seconds: Mapping[str, float]
+    sync_hidden_seconds: float
+    beside: Mapping[str, float] = field(default_factory=dict)
+    noise_scale: float | None = None
+    energy_joules: float | None = None
+    diagnosis: Diagnosis | None = None
+
+    @property
+    def loss(self) -> float:
+        """What backward starts from."""
+        return self.losses["loss"]
+
+    @classmethod
+    def read(cls, tree: Mapping[str, Any]) -> "EpochRow":
+        """A line of the file; version 0.1 wrote losses beside the other keys.
+
+        >>> row = {name: 0 for name in ("epoch", "batch", "steps", "samples")}
+        >>> row |= {name: 0.0 for name in ("seconds", "value", "learning_rate", "samples_per_second")}
+        >>> row |= {"step_wall_seconds": 0.0, "sync_hidden_seconds": 0.0, "metric": "rmse", "phase_seconds": {}}
+        >>> dict(EpochRow.read({**row, "divergence": 0.1, "loss": 0.5}).losses)
+        {'loss': 0.5, 'divergence': 0.1}
+        """
+        if "losses" in tree:
+            return from_json(cls, tree)
+        known = {each.name for each in fields(cls)}
+        parts = {name: value for name, value in tree.items() if name not in known and isinstance(value, float)}
+        return from_json(cls, {**tree, "losses": {"loss": parts.pop("loss"), **parts}})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cutoff:
+    """When a run first passed a quality on the way to its target; None where it did not."""
+
+    value: float
+    epochs: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """The outcome of a run: summary.json.
+
+    Attributes:
+        value: of the metric, after the last epoch.
+        seconds: of training and evaluation, from the first step on.
+        samples_per_second: of all ranks, by the steps' wall time of the slowest.
+        phase_seconds, sync_hidden_seconds, step_wall_seconds: over all epochs, means over ranks.
+        share_of_peak: of the rate of one large matrix product, the mean over ranks.
+        noise_scale: the median of the last half of the epochs.
+        findings: what the task's illustration found, by name.
+        sync_notes: what the strategy found out and chose.
+    """
+
+    task: str
+    ranks: int
+    sync: str
+    precision: str
+    fabric: str
+    threads: int
+    metric: str
+    value: float
+    target: float
+    target_reached: bool
+    epochs: int
+    seconds: float
+    samples_per_second: float
+    phase_seconds: Mapping[str, float]
+    sync_hidden_seconds: float
+    step_wall_seconds: float
+    gflops_per_second: float
+    share_of_peak: float
+    peak_memory_gib: float
+    weights_sha256: str
+    epochs_to_target: int | None = None
+    seconds_to_target: float | None = None
+    cutoffs: tuple[Cutoff, ...] = ()
+    beside: Mapping[str, float] = field(default_factory=dict)
+    noise_scale: float | None = None
+    energy_joules: float | None = None
+    findings: Mapping[str, float] = field(default_factory=dict)
+    diagnosis: Diagnosis | None = None
+    sync_notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_epochs(folder: RunFolder) -> list[EpochRow]:
+    """The epochs of a run so far."""
+    return [folder.understand(EPOCHS_FILE, EpochRow.read, row) for row in folder.read_lines(EPOCHS_FILE)]
+
+
+def read_ranks(folder: RunFolder) -> dict[int, list[RankRow]]:
+    """Each rank's epochs so far, of the ranks that have any."""
+    found = {}
+    for path in sorted((folder.path / "phases").glob("rank*.jsonl")):
+        name = f"phases/{path.name}"
+        rows = [folder.understand(name, RankRow.read, row) for row in folder.read_lines(name)]
+        if rows:
+            found[int(path.stem.removeprefix("rank"))] = rows
+    return found
+
+
+def read_summary(folder: RunFolder) -> Summary | None:
+    """The outcome of a run; None while it has none."""
+    if not (folder.path / SUMMARY_FILE).exists():
         return None
-    rows = parse_rows(tail.decode(errors="replace"))
-    return rows[-1] if rows else None
-
-
-class ChangingFiles:
-    """Files of a folder, each read again only when it has changed.
-
-    Of one that can't be read at this moment, what was there before.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._known: dict[str, tuple[tuple[int, int, int], Any]] = {}
-
-    def read(self, name: str, parse: Callable[[str], Content], otherwise: Content) -> Content:
-        """What `parse` makes of a file's text; `otherwise` if it was never there, or never whole."""
-        known = self._known.get(name)
-        try:
-            state = (self.folder / name).stat()
-            signature = state.st_mtime_ns, state.st_size, state.st_ino
-            if known is None or known[0] != signature:
-                known = self._known[name] = signature, parse((self.folder / name).read_text())
-        except (OSError, ValueError):
-            pass
-        return otherwise if known is None else known[1]
-
-    def written(self, *names: str) -> float:
-        """When the newest of the files that were read was written, all or those of these names, as a unix time."""
-        times = [signature[0] / 1e9 for name, (signature, _) in self._known.items() if not names or name in names]
-        return max(times, default=0.0)
+    return folder.understand(SUMMARY_FILE, lambda tree: from_json(Summary, tree), folder.read_json(SUMMARY_FILE))

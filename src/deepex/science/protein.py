@@ -5,7 +5,6 @@ A trajectory is written in parts, each with the integrator's state, so a killed 
 Nothing here knows of data files, tasks or training.
 """
 
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepex.errors import DataError
+from deepex.files import replacing
 
 SEQUENCE = "EQYTAKYKGRTFRNEKELRDFIEKFKGR"  # FSD-EY, the designed beta-beta-alpha protein (BBA, PDB entry 1FME)
 CONTACT_ANGSTROM = 8.0
@@ -192,10 +192,8 @@ def simulate(trajectory: Trajectory, folder: Path, sequence: str, structure: Pat
             raise DataError(f"trajectory '{trajectory.name}' blew up after frame {part_start}. Start it cooler.")
         checkpoint = simulation.context.createCheckpoint()
         target = folder / f"part{part_start // FRAMES_PER_PART:05d}.npz"
-        temporary = target.with_suffix(".tmp")
-        with open(temporary, "wb") as file:
+        with replacing(target) as temporary, open(temporary, "wb") as file:
             np.savez(file, positions=np.stack(positions), state=np.frombuffer(checkpoint, dtype=np.uint8))
-        os.replace(temporary, target)
         # Every part begins with new neighbour lists, whether the simulation was interrupted there or not.
         simulation.context.reinitialize()
         simulation.context.loadCheckpoint(checkpoint)

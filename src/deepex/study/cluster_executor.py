@@ -15,7 +15,7 @@ SECONDS_TO_SAVE = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lines:
+class ClusterSpec:
     """A cluster as it is written: `hosts=4,mbit=100,rtt_ms=1`."""
 
     hosts: int = 4
@@ -27,10 +27,10 @@ class Lines:
             raise ConfigError(f"--cluster hosts={self.hosts}. Allowed: whole numbers from 1.")
 
     @classmethod
-    def parse(cls, text: str) -> "Lines":
+    def parse(cls, text: str) -> "ClusterSpec":
         """
-        >>> Lines.parse("hosts=2,rtt_ms=4")
-        Lines(hosts=2, mbit=100.0, rtt_ms=4.0)
+        >>> ClusterSpec.parse("hosts=2,rtt_ms=4")
+        ClusterSpec(hosts=2, mbit=100.0, rtt_ms=4.0)
         """
         return override(cls(), [word for word in text.split(",") if word])
 
@@ -47,7 +47,7 @@ class Lines:
             )
 
 
-class ClusterPlace:
+class ClusterExecutor:
     """Starts runs on the first hosts of a cluster."""
 
     def __init__(self, cluster: Cluster) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from deepex.errors import UsageError
-from deepex.study import parent_death_signal as guard
+from deepex.study import parent_death_signal
 
 
 class Process(Protocol):
@@ -25,7 +25,7 @@ class Process(Protocol):
         """Ask all ranks to stop, or end them."""
 
 
-class Place(Protocol):
+class Executor(Protocol):
     """Starts `deepex WORDS` on some ranks; their output goes to a file."""
 
     def fits(self, ranks: int) -> bool:
@@ -35,7 +35,7 @@ class Place(Protocol):
         """`lock` is an open file that the run inherits, so that the study counts as held while it lives."""
 
 
-class LocalPlace:
+class LocalExecutor:
     """Ranks of this machine, on `cores_per_rank` cores each as far as there are so many."""
 
     def __init__(self, cores_per_rank: int) -> None:
@@ -55,7 +55,7 @@ class LocalPlace:
             os.sched_setaffinity(0, self.available)
 
 
-class LauncherPlace:
+class LauncherExecutor:
     """Ranks that a launcher starts: srun, mpirun, jsrun, …"""
 
     def __init__(self, launcher: str) -> None:
@@ -93,20 +93,20 @@ def deepex_command() -> list[str]:
 
 def start_process(command: Sequence[str], log: Path, lock: int) -> Process:
     """A command that ends with this process, whatever happens to that; what it prints goes to `log`."""
-    guarded = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), *command]
+    ends_with_us = [sys.executable, "-I", "-S", parent_death_signal.__file__, str(os.getpid())]
     with open(log, "w") as output:
         started = subprocess.Popen(
-            guarded,
+            [*ends_with_us, *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             pass_fds=(lock,),
             process_group=0,  # Ctrl-C is for the study, which asks its run to stop
         )
-    return _Group(started)
+    return _ProcessGroup(started)
 
 
-class _Group:
+class _ProcessGroup:
     """A process and all that it started in its group."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:

@@ -9,9 +9,10 @@ from typing import Any
 
 from deepex.record.folder import RunFolder
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
+from deepex.record.provenance import RunRecord, read_record
+from deepex.record.rows import Diagnosis, EpochRow, read_epochs, read_summary
 from deepex.study.plan import Judged
 
-Row = Mapping[str, Any]
 CURVE = ("epoch", "seconds", "value", "loss", "noise_scale")
 COMPUTING = ("forward", "backward", "update")
 
@@ -47,9 +48,9 @@ class Facts:
     energy_joules: float | None
     cores: float
     shares_cores: bool
-    diagnosis: Row | None
+    diagnosis: Diagnosis | None
     curve: Mapping[str, list[Any]]
-    record: Row
+    record: RunRecord
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, but for the record, of which a study keeps only what its runs differ in."""
@@ -60,46 +61,45 @@ class Facts:
 def read_facts(path: Path, seed: int, judged: Judged) -> Facts:
     """The facts of a finished run."""
     folder = RunFolder.open(path)
-    rows, summary = folder.read_lines("metrics.jsonl"), folder.read_json("summary.json")
-    record = folder.read_json("record.json")
+    rows, summary, record = read_epochs(folder), read_summary(folder), read_record(folder)
+    assert summary is not None, "a finished run has a summary"
     passed = [_first_passing(rows, judged, cutoff) for cutoff in judged.cutoffs]
-    shares = [float(place.get("cores", place["threads"])) for place in record["places"]]
+    shares = [place.threads if place.cores is None else place.cores for place in record.places]
     return Facts(
         name=path.name,
         seed=seed,
         ranks=len(shares),
         epochs=len(rows),
-        epoch_seconds=epoch_seconds(rows),
-        epochs_to=tuple(None if row is None else row["epoch"] for row in passed),
-        seconds_to=tuple(None if row is None else row["seconds"] for row in passed),
-        value=rows[-1]["value"],
-        samples=max(row["samples"] for row in rows),
-        samples_per_second=summary["samples_per_second"],
-        gflops_per_second=summary["gflops_per_second"],
-        share_of_peak=summary["share_of_peak"],
+        epoch_seconds=epoch_seconds([row.seconds for row in rows]),
+        epochs_to=tuple(None if row is None else row.epoch for row in passed),
+        seconds_to=tuple(None if row is None else row.seconds for row in passed),
+        value=rows[-1].value,
+        samples=max(row.samples for row in rows),
+        samples_per_second=summary.samples_per_second,
+        gflops_per_second=summary.gflops_per_second,
+        share_of_peak=summary.share_of_peak,
         phase_seconds={
-            name: sum(row["phase_seconds"][name] for row in rows) / len(rows) for name in STEP_PHASES + BESIDE_PHASES
+            name: sum(row.phase_seconds[name] for row in rows) / len(rows) for name in STEP_PHASES + BESIDE_PHASES
         },
-        noise_scale=summary.get("noise_scale"),
-        energy_joules=summary.get("energy_joules"),
+        noise_scale=summary.noise_scale,
+        energy_joules=summary.energy_joules,
         cores=sum(shares),
         shares_cores=min(shares) < 1,
-        diagnosis=summary.get("diagnosis"),
-        curve={name: [row.get(name) for row in rows] for name in CURVE},
+        diagnosis=summary.diagnosis,
+        curve={name: [getattr(row, name) for row in rows] for name in CURVE},
         record=record,
     )
 
 
-def epoch_seconds(rows: Sequence[Row]) -> float:
-    """The median of what epochs took.
+def epoch_seconds(ends: Sequence[float]) -> float:
+    """The median of what epochs took, from the seconds at which they ended.
 
-    >>> epoch_seconds([{"seconds": 3.0}, {"seconds": 5.0}, {"seconds": 6.0}])
+    >>> epoch_seconds([3.0, 5.0, 6.0])
     2.0
     """
-    ends: list[float] = [0.0, *(row["seconds"] for row in rows)]
-    return median(end - begin for begin, end in pairwise(ends))
+    return median(end - begin for begin, end in pairwise([0.0, *ends]))
 
 
-def _first_passing(rows: Sequence[Row], judged: Judged, cutoff: float) -> Row | None:
+def _first_passing(rows: Sequence[EpochRow], judged: Judged, cutoff: float) -> EpochRow | None:
     target = judged.target(cutoff)
-    return next((row for row in rows if target.reached(row["value"])), None)
+    return next((row for row in rows if target.reached(row.value)), None)

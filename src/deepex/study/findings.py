@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from deepex.text import say_interval, say_plural
+
 Row = Mapping[str, Any]
 
 
@@ -40,7 +42,7 @@ def _speed(outcome: Row, cells: Sequence[Row]) -> str:
     goal = say_goal(outcome)
     fair = [cell for cell in cells if not cell["oversubscribed"]] or list(cells)
     learned = [cell for cell in fair if isinstance(cell["cutoffs"][-1]["speedup"], Mapping)]
-    alone = say_ranks(outcome["base_ranks"])
+    alone = say_plural(outcome["base_ranks"], "rank")
     if not learned:
         best = max(fair, key=lambda cell: float(cell["speedup"]["value"]))
         return (
@@ -117,7 +119,7 @@ def say_goal(outcome: Row) -> str:
 
 
 def say_cell(cell: Row) -> str:
-    return f"{say_ranks(cell['ranks'])} with {say_series(cell)}"
+    return f"{say_plural(cell['ranks'], 'rank')} with {say_series(cell)}"
 
 
 def say_series(each: Row) -> str:
@@ -129,18 +131,6 @@ def say_series(each: Row) -> str:
     return ", ".join([each.get("series") or each.get("name") or "one rank", *each["settings"]])
 
 
-def say_ranks(number: int) -> str:
-    return f"{number:,} ranks" if number > 1 else "1 rank"
-
-
 def say_estimate(found: Row) -> str:
-    """A figure with its interval.
-
-    >>> say_estimate({"value": 1.934, "low": 1.8, "high": 2.07}), say_estimate({"value": 31.4, "low": None})
-    ('1.93 (1.80 to 2.07)', '31.4')
-    """
-    value = f"{found['value']:.3g}" if found["value"] >= 10 else f"{found['value']:.2f}"
-    if found["low"] is None:
-        return value
-    low, high = (f"{end:.3g}" if end >= 10 else f"{end:.2f}" for end in (found["low"], found["high"]))
-    return f"{value} ({low} to {high})"
+    """An estimate of study.json with its 95 % interval."""
+    return say_interval(found["value"], found["low"], found.get("high"))

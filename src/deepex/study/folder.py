@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from deepex.config import read_toml, to_toml, to_tree
 from deepex.errors import RunFolderError, UsageError
-from deepex.launch.recipes import read_recipe, write_recipe
+from deepex.launch.recipes import TASK_FILE, read_recipe, write_recipe
 from deepex.record.folder import RunFolder
 from deepex.study.plan import Plan, read_plan
 from deepex.train.recipe import Recipe
@@ -20,7 +20,7 @@ HEADING = """\
 
 """
 LOCKS = ("study.lock", "runs.lock")
-OWN_FILES = {"recipe.toml", "task.pkl", *LOCKS}
+OWN_FILES = {"recipe.toml", TASK_FILE, *LOCKS}
 SECONDS_TO_SAVE = 300.0  # how long a run that was asked to stop may take
 
 

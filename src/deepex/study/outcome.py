@@ -8,6 +8,7 @@ from typing import Any
 
 from deepex import sync as strategies
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
+from deepex.record.typed_json import to_json
 from deepex.study.estimate import Estimate, compare, estimate
 from deepex.study.facts import COMPUTING, Facts, read_facts
 from deepex.study.findings import find_sentences
@@ -16,10 +17,8 @@ from deepex.study.learning import Reached, Saturation, judge_cutoff
 from deepex.study.plan import Cell, Plan, make_cells
 from deepex.study.scaling import Point, find_crossover
 from deepex.study.sweep import plan_runs
-from deepex.sync.spec import Written
 
 UNAVAILABLE = "unavailable"
-EVERY_EPOCH = "epoch"  # the argument of a strategy whose meetings don't become fewer with larger batches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,14 +110,14 @@ def read_outcome(folder: StudyFolder) -> dict[str, Any]:
         "command": command(folder, plan),
         "where": {"launcher": plan.where.launcher, "cluster": plan.where.cluster},
         "cores_per_rank": plan.where.cores_per_rank,
-        "started": min((run.record["started"] for run in facts.values()), default=None),
+        "started": min((run.record.started for run in facts.values()), default=None),
         "states": {
             state: sum(run["state"] == state for run in states)
             for state in ("done", "running", "stopped", "left", "failed")
         },
         "failures": {run["name"]: run["error"] for run in states if run["state"] == "failed"},
         "environments": find_environments(list(facts.values())),
-        "data_sha256": sorted({str(run.record.get("data_sha256")) for run in facts.values()}),
+        "data_sha256": sorted({str(run.record.data_sha256) for run in facts.values()}),
         "base_ranks": min(cell.ranks for cell in cells),
         "cells": shown,
         "series": series,
@@ -147,17 +146,21 @@ def find_environments(runs: Sequence[Facts]) -> list[dict[str, Any]]:
     """Machines, commits and versions that the runs of a study saw; more than one is worth a warning."""
     found: dict[str, dict[str, Any]] = {}
     for run in runs:
-        hardware, code = run.record["hardware"], run.record["code"]
+        hardware, code = run.record.hardware, run.record.code
         seen = {
-            **{name: hardware[name] for name in ("host", "processor", "instructions", "memory_gib", "system")},
-            "accelerators": hardware["accelerators"],
-            "commit": code.get("commit"),
-            "clean": code.get("clean"),
-            "versions": run.record["versions"],
+            "host": hardware.host,
+            "processor": hardware.processor,
+            "instructions": hardware.instructions,
+            "memory_gib": hardware.memory_gib,
+            "system": hardware.system,
+            "accelerators": hardware.accelerators,
+            "commit": code.commit,
+            "clean": code.clean,
+            "versions": dict(run.record.versions),
         }
         entry = found.setdefault(repr(seen), {**seen, "launchers": [], "runs": []})
-        how = f"{run.record['launcher']}, fabric {run.record['fabric']}"
-        if len(run.record["places"]) > 1 and how not in entry["launchers"]:
+        how = f"{run.record.launcher}, fabric {run.record.fabric}"
+        if len(run.record.places) > 1 and how not in entry["launchers"]:
             entry["launchers"].append(how)
         entry["runs"].append(run.name)
     return list(found.values())
@@ -213,7 +216,6 @@ def _describe(judgement: Judgement, reached: Sequence[Reached]) -> dict[str, Any
     wall = sum(judgement.phase_seconds(phase) for phase in STEP_PHASES)
     joules = [run.energy_joules for run in runs if run.energy_joules is not None]
     rates = ("epoch_seconds", "samples_per_second", "gflops_per_second", "share_of_peak")
-    diagnosis = runs[0].diagnosis or {}
     return {
         **said,
         **{name: _plain(estimate([getattr(run, name) for run in runs])) for name in rates},
@@ -226,7 +228,7 @@ def _describe(judgement: Judgement, reached: Sequence[Reached]) -> dict[str, Any
         "noise_scale": judgement.noise_scale,
         "energy_joules": fmean(joules) if len(joules) == len(runs) else UNAVAILABLE,
         "cores": runs[0].cores,
-        "diagnosis": {name: diagnosis.get(name) for name in ("bound", "verdict", "advice")},
+        "diagnosis": to_json(runs[0].diagnosis),
     }
 
 
@@ -245,20 +247,21 @@ def _describe_series(name: str, settings: tuple[str, ...], judgements: Sequence[
         last = max(known)[1]
         assert last is not None
         saturation = Saturation(noise_scale=last, batch=own[0].cell.recipe.data.batch).to_json()
-    meetings_fall = True
+    syncs_fall = True
     if own:
-        meetings_fall = own[0].cell.scaling == "weak" and Written.parse(own[0].cell.sync).argument != EVERY_EPOCH
+        once_an_epoch = strategies.find_traits(own[0].cell.sync).once_an_epoch
+        syncs_fall = own[0].cell.scaling == "weak" and not once_an_epoch
     return {
         "name": name,
         "settings": list(settings),
-        "crossover": find_crossover(points, meetings_fall=meetings_fall).to_json(),
+        "crossover": find_crossover(points, syncs_fall=syncs_fall).to_json(),
         "saturation": saturation,
     }
 
 
 def _tells_gradients(cell: Cell) -> bool:
-    """Whether noise is that of gradients, which ranks share, and not that of weights between two meetings."""
-    return strategies.parse(cell.sync).shares_gradients
+    """Whether noise is that of gradients, which ranks share, and not that of weights between two syncs."""
+    return strategies.parse(cell.sync).traits.shares_gradients
 
 
 def _plain(found: Estimate | None) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Starts a command that is asked to stop when the process that wanted it dies: `guard.py PARENT WORDS…`.
+"""Starts a command that gets SIGTERM when its parent dies: `parent_death_signal.py PARENT WORDS…`.
 
 It is a program of its own, since only a process itself can ask the kernel for that. It knows nothing of deepex.
 """

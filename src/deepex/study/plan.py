@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from deepex.config import merge, override, to_toml
 from deepex.errors import ConfigError
-from deepex.tasks import TASKS
+from deepex.tasks import is_built_in
 from deepex.train.recipe import Recipe
 from deepex.train.task import Target, Task
 
@@ -244,7 +244,7 @@ def fingerprint(task: Task) -> str:
 
     A task in the table is known by its settings.
     """
-    if type(task) in {type(make().task) for make in TASKS.values()}:
+    if is_built_in(task):
         return ""
     parts = [task.data().content_sha256, repr(task.model())]
     codes = [value.__code__ for value in vars(task).values() if isinstance(value, FunctionType)]

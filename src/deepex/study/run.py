@@ -4,9 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from deepex.data import Splits
 from deepex.launch.data import make_missing_data
 from deepex.record.sinks.progress import Verbosity
-from deepex.study.executor import Place
+from deepex.study.executor import Executor
 from deepex.study.folder import StudyFolder
 from deepex.study.outcome import read_outcome
 from deepex.study.plan import Plan, digest, make_cells
@@ -37,18 +38,22 @@ def _check(recipe: Recipe, plan: Plan, verbosity: Verbosity) -> None:
     """Find what would fail in some cell, before the first is run."""
     cells = make_cells(recipe, plan.varied)
     make_missing_data(recipe.task, None, verbosity)
+    opened: dict[int, Splits] = {}  # by task: most studies vary none of its settings
     for cell in cells:
-        check_data(cell.recipe)
+        task = cell.recipe.task
+        if id(task) not in opened:
+            opened[id(task)] = task.data()
+        check_data(cell.recipe, opened[id(task)])
 
 
-def conduct(
-    folder: StudyFolder, place: Place, *, retry: bool, look: Callable[[], None], say: Callable[[str], None]
+def run_cells(
+    folder: StudyFolder, executor: Executor, *, retry: bool, look: Callable[[], None], say: Callable[[str], None]
 ) -> dict[str, Any]:
     """Run what is left of a study, and write and return its outcome.
 
     Arguments:
         folder: from `open_study`.
-        place: where runs go.
+        executor: where runs go.
         retry: whether runs that failed before are tried again.
         look: called about once a second while runs go on.
         say: for a line to people.
@@ -58,9 +63,9 @@ def conduct(
         runs = plan_runs(folder, make_cells(recipe, plan.varied), plan.varied.seeds, retry=retry)
         for run in runs:
             if run.state != "done":
-                run.oversubscribed = not place.fits(run.cell.ranks)
+                run.oversubscribed = not executor.fits(run.cell.ranks)
         try:
-            Sweep(folder, runs, place, look).run(lock)
+            Sweep(folder, runs, executor, look).run(lock)
         finally:
             outcome = read_outcome(folder)
             folder.files.write_json("study.json", outcome)

@@ -38,7 +38,7 @@ class Crossover:
         return asdict(self)
 
 
-def find_crossover(points: Sequence[Point], *, meetings_fall: bool) -> Crossover:
+def find_crossover(points: Sequence[Point], *, syncs_fall: bool) -> Crossover:
     """Where communication equals computing.
 
     Between two measured numbers of ranks it is read off the straight line through both, on logarithmic axes. Beyond
@@ -47,9 +47,9 @@ def find_crossover(points: Sequence[Point], *, meetings_fall: bool) -> Crossover
 
     Arguments:
         points: of one series, with at least two ranks each and as many cores.
-        meetings_fall: whether an epoch has fewer meetings with more ranks, as it has fewer steps with larger batches.
+        syncs_fall: whether an epoch has fewer syncs with more ranks, as it has fewer steps with larger batches.
 
-    >>> find_crossover([Point(ranks=2, compute_seconds=8.0, sync_seconds=1.0)], meetings_fall=False).ranks
+    >>> find_crossover([Point(ranks=2, compute_seconds=8.0, sync_seconds=1.0)], syncs_fall=False).ranks
     9.0
     """
     points = sorted(points, key=lambda point: point.ranks)
@@ -69,7 +69,7 @@ def find_crossover(points: Sequence[Point], *, meetings_fall: bool) -> Crossover
             ranks = below.ranks * exp(-log(below.ratio) / power)
             told = f"about {ranks:.0f} ranks, between {below.ranks} and {above.ranks} that were measured"
             return Crossover(kind="measured", ranks=ranks, sentence=f"{EQUAL} at {told}.")
-    ranks, how = _by_ring(last, meetings_fall) if len(points) == 1 else _by_power(points)
+    ranks, how = _by_ring(last, syncs_fall) if len(points) == 1 else _by_power(points)
     at_last = f"At {last.ranks} ranks it takes {100 * last.ratio:.2g} % of the computing's time."
     if ranks > FARTHEST * last.ranks:
         told = f"Communication does not catch up with computing within reach, extrapolated {how}. {at_last}"
@@ -78,10 +78,10 @@ def find_crossover(points: Sequence[Point], *, meetings_fall: bool) -> Crossover
     return Crossover(kind="extrapolated", ranks=ranks, sentence=told)
 
 
-def _by_ring(point: Point, meetings_fall: bool) -> tuple[float, str]:
+def _by_ring(point: Point, syncs_fall: bool) -> tuple[float, str]:
     how = f"from {point.ranks} ranks by the time of a ring's all-reduce"
-    limit = point.ratio * point.ranks / (point.ranks - 1)  # of the ratio, with many ranks, if meetings fall
-    if meetings_fall:
+    limit = point.ratio * point.ranks / (point.ranks - 1)  # of the ratio, with many ranks, if syncs fall
+    if syncs_fall:
         return (limit / (limit - 1) if limit > 1 else inf), how
     return 1 + point.ranks / limit, how
 

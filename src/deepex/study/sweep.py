@@ -3,24 +3,23 @@
 import shutil
 import signal
 import subprocess
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, time
-from types import FrameType
 from typing import Any, Literal
 
 from deepex.errors import Interrupted
+from deepex.launch.signals import hand_over_signals
 from deepex.record.folder import RunFolder
-from deepex.study.executor import Place, Process
+from deepex.record.provenance import read_record
+from deepex.study.executor import Executor, Process
 from deepex.study.folder import SECONDS_TO_SAVE, StudyFolder
 from deepex.study.plan import Cell
 from deepex.train import checkpoint
 
 State = Literal["left", "running", "stopped", "done", "failed"]
-SECONDS_BETWEEN_LOOKS = 1.0
+SECONDS_BETWEEN_UPDATES = 1.0
 STOPPED = Interrupted.exit_code
 
 
@@ -91,7 +90,7 @@ def plan_runs(
 def is_done(path: Path, ranks: int) -> bool:
     """Whether a run has ended well, on as many ranks as it should have."""
     files = all((path / name).exists() for name in ("summary.json", "metrics.jsonl", "record.json"))
-    return files and len(RunFolder(path).read_json("record.json").get("places", [])) == ranks
+    return files and len(read_record(RunFolder(path)).places) == ranks
 
 
 class Sweep:
@@ -100,15 +99,19 @@ class Sweep:
     Arguments:
         folder: where it is.
         runs: from `plan_runs`.
-        place: where they go.
-        look: called about once a second, and whenever something has changed.
+        executor: where they go.
+        on_progress: called about once a second, and whenever something has changed.
     """
 
     def __init__(
-        self, folder: StudyFolder, runs: Sequence[PlannedRun], place: Place, look: Callable[[], None] = lambda: None
+        self,
+        folder: StudyFolder,
+        runs: Sequence[PlannedRun],
+        executor: Executor,
+        on_progress: Callable[[], None] = lambda: None,
     ) -> None:
-        self.folder, self.runs, self.place, self.look = folder, runs, place, look
-        self._asked = False
+        self.folder, self.runs, self.executor, self.on_progress = folder, runs, executor, on_progress
+        self._is_stopping = False
         self._process: Process | None = None
 
     def run(self, lock: int) -> None:
@@ -116,23 +119,23 @@ class Sweep:
         with self.folder.files.writing():
             self.folder.runs.mkdir(exist_ok=True)
             self.folder.logs.mkdir(exist_ok=True)
-        with self._listening():
+        with hand_over_signals(self._stop):
             for run in self.runs:
                 if run.state in ("left", "stopped"):
-                    self._do(run, lock)
-                if self._asked:
-                    self._tell()
+                    self._run(run, lock)
+                if self._is_stopping:
+                    self._write_states()
                     raise Interrupted(f"stopped; what is done is kept. Go on with: deepex study {self.folder.path}")
-        self._tell()
+        self._write_states()
 
-    def _do(self, run: PlannedRun, lock: int) -> None:
+    def _run(self, run: PlannedRun, lock: int) -> None:
         path, log = self.folder.runs / run.name, self.folder.logs / f"{run.name}.txt"
-        words = self._words(run, path)
+        words = self._command(run, path)
         begun, before = monotonic(), run.seconds if words[0] == "resume" else 0.0
         run.state, run.began, run.error = "running", time(), ""
-        self._tell()
-        self._process = self.place.start(words, run.cell.ranks, log, lock)
-        if self._asked:  # while it was started
+        self._write_states()
+        self._process = self.executor.start(words, run.cell.ranks, log, lock)
+        if self._is_stopping:  # while it was started
             self._process.send_signal(signal.SIGTERM)
         code = self._wait(self._process)
         self._process, run.began = None, None
@@ -142,14 +145,14 @@ class Sweep:
         elif (path / "summary.json").exists():
             run.state = "failed"
             run.error = f"it did not run on {run.cell.ranks} ranks: deepex did not find them under its launcher"
-        elif self._asked or code == STOPPED:
+        elif self._is_stopping or code == STOPPED:
             run.state = "stopped"
-            self._asked = True  # whoever stopped the run wants the study to stop
+            self._is_stopping = True  # whoever stopped the run wants the study to stop
         else:
-            run.state, run.error = "failed", last_words(log, code)
-        self._tell()
+            run.state, run.error = "failed", describe_failure(log, code)
+        self._write_states()
 
-    def _words(self, run: PlannedRun, path: Path) -> list[str]:
+    def _command(self, run: PlannedRun, path: Path) -> list[str]:
         """The command for a run: from its beginning, or from the checkpoint that it left."""
         if path.exists():
             if (path / "record.json").exists() and checkpoint.latest(RunFolder(path)) is not None:
@@ -160,45 +163,30 @@ class Sweep:
         return ["run", recipe, *run.cell.words(), *seed]
 
     def _wait(self, process: Process) -> int:
-        """The exit code of a run; a look at it now and then. After a signal it has some minutes to save itself."""
-        asked_at: float | None = None
+        """The exit code of a run; it is shown meanwhile. After a signal it has some minutes to save itself."""
+        stopped_at: float | None = None
         while True:
             try:
-                return process.wait(SECONDS_BETWEEN_LOOKS)
+                return process.wait(SECONDS_BETWEEN_UPDATES)
             except subprocess.TimeoutExpired:
-                self.look()
-            if self._asked:
-                asked_at = asked_at or monotonic()
-                if monotonic() - asked_at > SECONDS_TO_SAVE:
+                self.on_progress()
+            if self._is_stopping:
+                stopped_at = stopped_at or monotonic()
+                if monotonic() - stopped_at > SECONDS_TO_SAVE:
                     process.send_signal(signal.SIGKILL)
 
-    @contextmanager
-    def _listening(self) -> Iterator[None]:
-        """The first SIGINT or SIGTERM asks the run to save itself; the next ends this process, and the run with it."""
-        if threading.current_thread() is not threading.main_thread():
-            yield  # only a main thread receives signals
-            return
+    def _stop(self, number: signal.Signals) -> None:
+        """Let the run save itself, and start no other."""
+        self._is_stopping = True
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
 
-        def ask(number: int, frame: FrameType | None) -> None:
-            self._asked = True
-            for known, handler in before.items():
-                signal.signal(known, handler)
-            if self._process is not None:
-                self._process.send_signal(signal.SIGTERM)
-
-        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _tell(self) -> None:
+    def _write_states(self) -> None:
         self.folder.write_states([run.to_json() for run in self.runs])
-        self.look()
+        self.on_progress()
 
 
-def last_words(log: Path, code: int) -> str:
+def describe_failure(log: Path, code: int) -> str:
     """Why a run failed: what deepex said of it, or the last line that was printed."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     told = [line.partition("error: ")[2] for line in lines if line.startswith("deepex: error: ")]

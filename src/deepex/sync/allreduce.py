@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from deepex.fabric import Fabric, Work
 from deepex.fabric.link import measure_link
 from deepex.replica import Entry
-from deepex.sync.compressors.compressor import Plain, Wire
+from deepex.sync.compressors.compressor import Compressor, Uncompressed
 from deepex.sync.noise import NoiseMeter, square
-from deepex.sync.spec import Written
-from deepex.sync.sync import Setting
+from deepex.sync.spec import SyncSpec
+from deepex.sync.sync import SyncContext, SyncTraits
 
 MEBIBYTE = 2**20
 LEAST_BUCKET, MOST_BUCKET = MEBIBYTE // 4, 32 * MEBIBYTE
@@ -41,20 +41,18 @@ class AllReduce:
     the gradient is cut; the record has the size, and `bucket=MIB` fixes it.
 
     Arguments:
-        wire: what travels.
+        compressor: what travels.
         bucket_bytes: the size of a slice; None to find it.
 
     Reference: Li et al., PyTorch Distributed, VLDB 2020, for buckets.
     """
 
-    staleness: int | None
-    shares_gradients = True
-    repeats = True
-
-    def __init__(self, wire: Wire | None = None, bucket_bytes: int | None = None) -> None:
-        self.wire = wire or Plain()
+    def __init__(self, compressor: Compressor | None = None, bucket_bytes: int | None = None) -> None:
+        self.compressor = compressor or Uncompressed()
         self.bucket_bytes = bucket_bytes
-        self.staleness = None if self.wire.delays else 0
+        self.traits = SyncTraits(
+            staleness=None if self.compressor.delays else 0, shares_gradients=True, repeats=True, interval=1
+        )
         self.lockstep: Fabric
         self.notes: dict[str, Any] = {}
         self.noise = NoiseMeter()
@@ -64,31 +62,29 @@ class AllReduce:
         self._squares: list[Tensor] | None = None  # of what this rank has sent, in a step that is looked at
 
     @classmethod
-    def parse(cls, written: Written, wire: Wire) -> Self:
-        written.takes("bucket")
-        fixed = int(written.number("bucket", 4.0, below=4096.0) * MEBIBYTE) if "bucket" in written.options else None
-        return cls(wire, fixed)
+    def parse(cls, spec: SyncSpec, compressor: Compressor) -> Self:
+        spec.takes("bucket")
+        return cls(compressor, parse_bucket(spec))
 
-    def trainers(self, num_ranks: int) -> int:
+    def num_training_ranks(self, num_ranks: int) -> int:
         return num_ranks
 
-    def prepare(self, setting: Setting) -> None:
-        self.replica, self.lockstep = setting.replica, setting.fabric
+    def prepare(self, context: SyncContext) -> None:
+        self.replica, self.lockstep = context.replica, context.fabric
         self.lockstep.broadcast_(self.replica.block, source=0).wait()
-        self.wire.prepare(self.replica, self.lockstep)
+        self.compressor.prepare(self.replica, self.lockstep)
         if self.lockstep.world.size == 1:
             return
-        if setting.measures_noise and not self.wire.delays:
-            self.noise.begin(self.lockstep.world.size, setting.batch)
+        if context.measures_noise and not self.compressor.delays:
+            self.noise.begin(self.lockstep.world.size, context.batch)
             self._squares = []  # slices leave before the step's number is known, so the first one is looked at
         total = self.replica.gradients.nbytes
         size = total
         if self.lockstep.overlaps:
             size = self.bucket_bytes or self._find_size(total)
             self.notes["bucket_mib"] = size / MEBIBYTE
-            self.notes["as_run"] = f"allreduce,bucket={size / MEBIBYTE:g}{'+' * bool(self.wire.name)}{self.wire.name}"
         self._buckets = cut(self.replica.entries, size)
-        if len(self._buckets) > 1 and setting.sends_early:
+        if len(self._buckets) > 1 and context.sends_early:
             self._listen()
 
     def mix_gradients(self, step: int) -> bool:
@@ -112,14 +108,17 @@ class AllReduce:
         mean_statistics(self.replica.statistics, self.lockstep)
 
     def state(self) -> dict[str, Tensor]:
-        return self.wire.state()
+        return self.compressor.state()
 
     def _find_size(self, total: int) -> int:
         """The size at which a slice's latency is a small part of its time, as all ranks agree."""
         link = measure_link(self.lockstep, total)
         wanted = min(max(LATENCIES * link.latency_seconds * link.bytes_per_second, LEAST_BUCKET), MOST_BUCKET)
+        size = int(2 ** round(wanted).bit_length() // 2)
         self.notes["link"] = link.to_json()
-        return int(2 ** round(wanted).bit_length() // 2)
+        spec = SyncSpec(name="allreduce", compression=self.compressor.name)
+        self.notes["as_run"] = spec.with_options(bucket=f"{size / MEBIBYTE:g}").text
+        return size
 
     def _listen(self) -> None:
         """Learn from each parameter when backward has finished its gradient."""
@@ -138,7 +137,12 @@ class AllReduce:
         gradients = self.replica.gradients[bucket.start : bucket.stop]
         if self._squares is not None:
             self._squares.append(square(gradients))
-        self._sent.append(self.wire.mean_(gradients, bucket.start))
+        self._sent.append(self.compressor.mean_(gradients, bucket.start))
+
+
+def parse_bucket(spec: SyncSpec) -> int | None:
+    """The option `bucket=MIB` in bytes; None where it is not given."""
+    return int(spec.number("bucket", 4.0, below=4096.0) * MEBIBYTE) if "bucket" in spec.options else None
 
 
 def _on_gradient(parameter: nn.Parameter, call: Callable[[nn.Parameter], None]) -> None:

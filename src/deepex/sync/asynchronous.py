@@ -7,12 +7,12 @@ from torch import Tensor
 
 from deepex.errors import ConfigError
 from deepex.fabric import Fabric, SharedFabric, inside_node
-from deepex.sync.compressors.compressor import Wire
+from deepex.sync.compressors.compressor import Compressor
 from deepex.sync.hybrid import add_up
 from deepex.sync.noise import NoiseMeter
 from deepex.sync.parameter_server import Exchange
-from deepex.sync.spec import Written
-from deepex.sync.sync import Setting
+from deepex.sync.spec import SyncSpec
+from deepex.sync.sync import SyncContext, SyncTraits
 
 
 class Asynchronous:
@@ -30,29 +30,26 @@ class Asynchronous:
     References: Niu et al., Hogwild!, NeurIPS 2011; Nichols et al., MagmaDNN, 2019; Dean et al., 2012, for servers.
     """
 
-    shares_gradients = False
-    repeats = False
-    staleness: int | None = None
-
     def __init__(self, every: int = 1) -> None:
         self.every = every
+        self.traits = SyncTraits(interval=every, inner_interval=1)
         self.lockstep: Fabric
         self.notes: dict[str, Any] = {}
         self.noise = NoiseMeter()
         self.histogram: dict[int, int] = {}
 
     @classmethod
-    def parse(cls, written: Written, wire: Wire) -> Self:
-        written.takes("every")
-        if wire.name:
-            raise written.wrong("async shares memory, there is no message to compress", "Write --sync async.")
-        return cls(written.whole("every", 1))
+    def parse(cls, spec: SyncSpec, compressor: Compressor) -> Self:
+        spec.takes("every")
+        if compressor.name:
+            raise spec.wrong("async shares memory, there is no message to compress", "Write --sync async.")
+        return cls(spec.whole("every", 1))
 
-    def trainers(self, num_ranks: int) -> int:
+    def num_training_ranks(self, num_ranks: int) -> int:
         return num_ranks
 
-    def prepare(self, setting: Setting) -> None:
-        self.replica, self.fabric = setting.replica, setting.fabric
+    def prepare(self, context: SyncContext) -> None:
+        self.replica, self.fabric = context.replica, context.fabric
         world = self.fabric.world
         self.fabric.broadcast_(self.replica.block, source=0).wait()
         self.lockstep = self.fabric.group([world.rank])
@@ -95,7 +92,7 @@ class Asynchronous:
         self.histogram[others] = self.histogram.get(others, 0) + 1
         self._seen = total
         if self._exchange is not None and rank == 0 and (step + 1) % self.every == 0:
-            self._meet_nodes()
+            self._exchange_between_nodes()
         return True
 
     def drain(self) -> None:
@@ -105,7 +102,7 @@ class Asynchronous:
         if self._exchange is not None:
             self._exchange.open()
             if self._node.world.is_first:
-                self._meet_nodes(leave=True)
+                self._exchange_between_nodes(leave=True)
             self._exchange.close()
             self.fabric.gather(None)
             self._pulled.copy_(self.replica.weights)
@@ -121,7 +118,7 @@ class Asynchronous:
     def state(self) -> dict[str, Tensor]:
         return {} if self._exchange is None else self._exchange.state()
 
-    def _meet_nodes(self, *, leave: bool = False) -> None:
+    def _exchange_between_nodes(self, *, leave: bool = False) -> None:
         """Exchange the node's change; what its other ranks do meanwhile is kept."""
         assert self._exchange is not None
         before = self.replica.weights.clone()

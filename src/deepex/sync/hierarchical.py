@@ -1,5 +1,6 @@
 """`hierarchical(INNER,OUTER)`: one strategy among the ranks of a node, another between nodes."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Self
 
@@ -8,7 +9,10 @@ from torch import Tensor
 
 from deepex.errors import ConfigError
 from deepex.fabric import Fabric, inside_node
-from deepex.sync.sync import Setting, Sync
+from deepex.sync.compressors.compressor import Compressor
+from deepex.sync.local import Local
+from deepex.sync.spec import SyncSpec
+from deepex.sync.sync import Sync, SyncContext, SyncTraits
 
 
 class Hierarchical:
@@ -23,61 +27,75 @@ class Hierarchical:
     Arguments:
         inner: what the ranks of a node do.
         outer: what the nodes do.
+        spec: as it was written, for the record.
 
     Reference: Kurth et al., Exascale deep learning for climate analytics, SC 2018.
     """
 
-    def __init__(self, inner: Sync, outer: Sync) -> None:
-        self.inner, self.outer = inner, outer
-        self.shares_gradients = outer.shares_gradients
-        self.repeats = inner.repeats and outer.repeats
-        stale = (inner.staleness, outer.staleness)
-        self.staleness = None if stale[0] is None or stale[1] is None else stale[0] + stale[1]
+    def __init__(self, inner: Sync, outer: Sync, spec: SyncSpec | None = None) -> None:
+        self.inner, self.outer, self.spec = inner, outer, spec
+        within, between = inner.traits, outer.traits
+        known = within.staleness is not None and between.staleness is not None
+        self.traits = SyncTraits(
+            staleness=(within.staleness or 0) + (between.staleness or 0) if known else None,
+            shares_gradients=between.shares_gradients,
+            repeats=within.repeats and between.repeats,
+            interval=between.interval,
+            once_an_epoch=between.once_an_epoch,
+            inner_interval=within.interval,
+            hides_messages=between.hides_messages,
+        )
         self.lockstep: Fabric
         self.notes: dict[str, Any] = {}
         self.noise = inner.noise  # within a node
 
     @classmethod
-    def of(cls, text: str, inner: Sync, outer: Sync) -> Self:
-        """The composition, if these two can be composed."""
-        if not inner.shares_gradients or inner.staleness is None:
-            raise ConfigError(
-                f"sync '{text}': the inner strategy must keep the replicas of a node equal in every step. "
-                "Allowed inside: allreduce, lagged. Write --sync 'hierarchical(allreduce,local:8)'."
+    def parse(cls, spec: SyncSpec, compressor: Compressor, parse: Callable[[str], Sync]) -> Self:
+        """The composition, if the two can be composed; a compression behind the bracket is that between nodes."""
+        spec.takes(brackets=True)
+        inner_text, outer_text = split_levels(spec)
+        inner, outer = parse(inner_text), parse(f"{outer_text}+{spec.compression}" if compressor.name else outer_text)
+        if not inner.traits.shares_gradients or inner.traits.staleness is None:
+            raise spec.wrong(
+                "the inner strategy must keep the replicas of a node equal in every step",
+                "Allowed inside: allreduce, lagged. Write --sync 'hierarchical(allreduce,local:8)'.",
             )
-        if not outer.repeats or isinstance(outer, Hierarchical):
-            raise ConfigError(
-                f"sync '{text}': between nodes there can be allreduce, lagged, local:H or background:H. "
-                "Write --sync 'hierarchical(allreduce,local:8)'."
+        if not outer.traits.repeats or isinstance(outer, Hierarchical):
+            raise spec.wrong(
+                "between nodes there can be allreduce, lagged, local:H or background:H",
+                "Write --sync 'hierarchical(allreduce,local:8)'.",
             )
-        return cls(inner, outer)
+        if isinstance(outer, Local) and outer.after:
+            raise spec.wrong("between nodes local SGD begins with the first epoch", "Leave after= out.")
+        return cls(inner, outer, spec)
 
-    def trainers(self, num_ranks: int) -> int:
+    def num_training_ranks(self, num_ranks: int) -> int:
         return num_ranks
 
-    def prepare(self, setting: Setting) -> None:
-        self.replica, self.lockstep = setting.replica, setting.fabric
-        hosts = setting.fabric.gather(setting.fabric.world.host)
+    def prepare(self, context: SyncContext) -> None:
+        self.replica, self.lockstep = context.replica, context.fabric
+        hosts = context.fabric.gather(context.fabric.world.host)
         firsts = sorted({hosts.index(host) for host in hosts})
         counts = {host: hosts.count(host) for host in hosts}
         if len(set(counts.values())) > 1:
             told = ", ".join(f"{host}: {count}" for host, count in counts.items())
             raise ConfigError(f"hierarchical needs as many ranks on each node, and was given {told}. Use allreduce.")
-        self._node = inside_node(setting.fabric)
+        self._node = inside_node(context.fabric)
         self._leads = self._node.world.is_first
-        self.inner.prepare(replace(setting, fabric=self._node))
+        self.inner.prepare(replace(context, fabric=self._node))
         if self._leads:
-            between = setting.fabric.group(firsts)
-            self.outer.prepare(replace(setting, fabric=between, sends_early=False, measures_noise=False))
+            between = context.fabric.group(firsts)
+            self.outer.prepare(replace(context, fabric=between, sends_early=False, measures_noise=False))
         self._pass_on(self.replica.block)
         self._flag = torch.zeros(1)
-        if len(firsts) == 1:
-            self.staleness = self.inner.staleness
+        if self.spec is not None and "as_run" in self.outer.notes:
+            levels = (split_levels(self.spec)[0], str(self.outer.notes["as_run"]))
+            self.notes["as_run"] = replace(self.spec, inside=levels, compression="").text
         self.notes |= {"nodes": len(firsts), "ranks_of_a_node": self._node.world.size, "inside": self._node.name}
 
     def mix_gradients(self, step: int) -> bool:
         ready = self.inner.mix_gradients(step)
-        if not self.shares_gradients or not ready:
+        if not self.traits.shares_gradients or not ready:
             return ready
         ready = self._told(self.outer.mix_gradients(step) if self._leads else False)
         if ready:
@@ -86,7 +104,7 @@ class Hierarchical:
 
     def mix_weights(self, step: int) -> bool:
         self.inner.mix_weights(step)
-        if self.shares_gradients:
+        if self.traits.shares_gradients:
             return False
         changed = self._told(self.outer.mix_weights(step) if self._leads else False)
         if changed:
@@ -113,3 +131,18 @@ class Hierarchical:
         self._flag.fill_(float(answer))
         self._pass_on(self._flag)
         return bool(self._flag)
+
+
+def split_levels(spec: SyncSpec) -> tuple[str, str]:
+    """INNER and OUTER as they are written; all-reduce for both where there are no brackets.
+
+    >>> split_levels(SyncSpec.parse("hierarchical(lagged,local:8,outer=nesterov)"))
+    ('lagged', 'local:8,outer=nesterov')
+    """
+    if not spec.inside:
+        return "allreduce", "allreduce"
+    if len(spec.inside) != 2:
+        raise spec.wrong(
+            f"brackets hold two strategies, not {len(spec.inside)}", "Write --sync 'hierarchical(allreduce,local:8)'."
+        )
+    return spec.inside[0], spec.inside[1]

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from deepex.fabric import Fabric
 from deepex.sync.allreduce import AllReduce, mean_statistics
-from deepex.sync.compressors.compressor import Wire
+from deepex.sync.compressors.compressor import Compressor
 from deepex.sync.parameter_server import Exchange
-from deepex.sync.spec import Written
-from deepex.sync.sync import Setting
+from deepex.sync.spec import SyncSpec
+from deepex.sync.sync import SyncContext, SyncTraits
 
 
 class Hybrid:
@@ -30,60 +30,65 @@ class Hybrid:
         servers: how many slices W is cut into, each served by a rank of its own.
         own_ranks: whether servers live on the last ranks, which then don't train, or with the groups' first ranks.
         every: steps between two exchanges.
-        wire: what travels inside a group.
+        compressor: what travels inside a group.
+        spec: as it was written, for errors.
 
     References: Kurth et al., Deep learning at 15PF, SC 2017; Dean et al., Large scale distributed deep networks, 2012.
     """
 
-    shares_gradients = True
-    staleness: int | None = None
-
     def __init__(
-        self, groups: int, *, servers: int = 1, own_ranks: bool = False, every: int = 1, wire: Wire | None = None
+        self,
+        groups: int,
+        *,
+        servers: int = 1,
+        own_ranks: bool = False,
+        every: int = 1,
+        compressor: Compressor | None = None,
+        spec: SyncSpec | None = None,
     ) -> None:
         self.groups, self.servers, self.own_ranks, self.every = groups, servers, own_ranks, every
-        self.repeats = groups == 1
-        self.inner = AllReduce(wire)
+        self.spec = spec or SyncSpec(name="hybrid", argument=str(groups))
+        self.traits = SyncTraits(
+            shares_gradients=True, repeats=groups == 1, interval=every, inner_interval=1, compresses_inner=True
+        )
+        self.inner = AllReduce(compressor)
         self.lockstep: Fabric
         self.notes: dict[str, Any] = {}
         self.noise = self.inner.noise  # within a group
-        self._written: Written | None = None
 
     @classmethod
-    def parse(cls, written: Written, wire: Wire) -> Self:
-        written.takes("servers", "place", "every", argument=True)
-        if not written.argument.isdecimal() or int(written.argument) < 1:
-            raise written.wrong("G must be a whole number of groups from 1", "Write --sync hybrid:2.")
-        groups = int(written.argument)
-        own_ranks = written.choice("place", ("group", "own")) == "own"
-        servers = written.whole("servers", 1 if own_ranks else groups)
+    def parse(cls, spec: SyncSpec, compressor: Compressor) -> Self:
+        spec.takes("servers", "place", "every", argument=True)
+        if not spec.argument.isdecimal() or int(spec.argument) < 1:
+            raise spec.wrong("G must be a whole number of groups from 1", "Write --sync hybrid:2.")
+        groups = int(spec.argument)
+        own_ranks = spec.choice("place", ("group", "own")) == "own"
+        servers = spec.whole("servers", 1 if own_ranks else groups)
         if servers > groups and not own_ranks:
-            raise written.wrong(
+            raise spec.wrong(
                 f"{servers} servers don't fit on the first ranks of {groups} groups",
                 f"Use at most servers={groups}, or place=own, which gives them ranks of their own.",
             )
-        hybrid = cls(groups, servers=servers, own_ranks=own_ranks, every=written.whole("every", 1), wire=wire)
-        hybrid._written = written
-        return hybrid
+        every = spec.whole("every", 1)
+        return cls(groups, servers=servers, own_ranks=own_ranks, every=every, compressor=compressor, spec=spec)
 
-    def trainers(self, num_ranks: int) -> int:
+    def num_training_ranks(self, num_ranks: int) -> int:
         if num_ranks == 1:
             return 1
         training = num_ranks - self.servers if self.own_ranks else num_ranks
         if training < self.groups or training % self.groups:
-            written = self._written or Written(text=f"hybrid:{self.groups}", name="hybrid")
             can = [str(number) for number in range(1, max(training, 1) + 1) if training % number == 0]
             kept = f", {self.servers} of them for servers," if self.own_ranks else ""
-            raise written.wrong(
+            raise self.spec.wrong(
                 f"{num_ranks} ranks{kept} can't be shared out evenly among {self.groups} groups",
                 f"Allowed numbers of groups: {', '.join(can) if training > 0 else 'none; use more ranks'}.",
             )
         return training
 
-    def prepare(self, setting: Setting) -> None:
-        self.replica, self.fabric = setting.replica, setting.fabric
+    def prepare(self, context: SyncContext) -> None:
+        self.replica, self.fabric = context.replica, context.fabric
         rank, size = self.fabric.world.rank, self.fabric.world.size
-        training = self.trainers(size)
+        training = self.num_training_ranks(size)
         self.trains, self._alone = rank < training, size == 1
         self.fabric.broadcast_(self.replica.block, source=0).wait()
         length = training // self.groups if not self._alone else 1
@@ -92,7 +97,7 @@ class Hybrid:
         self.lockstep = self.fabric.group(members)
         self.leads = self.trains and rank == first
         if self.trains:
-            self.inner.prepare(replace(setting, fabric=self.lockstep))
+            self.inner.prepare(replace(context, fabric=self.lockstep))
         if not self._alone:
             leaders = range(0, training, length)
             homes = range(training, size) if self.own_ranks else leaders[: self.servers]

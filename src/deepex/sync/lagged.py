@@ -7,10 +7,10 @@ from torch import Tensor
 
 from deepex.fabric import Fabric, Work
 from deepex.sync.allreduce import mean_statistics
-from deepex.sync.compressors.compressor import Plain, Wire
+from deepex.sync.compressors.compressor import Compressor, Uncompressed
 from deepex.sync.noise import NoiseMeter, square
-from deepex.sync.spec import Written
-from deepex.sync.sync import Setting
+from deepex.sync.spec import SyncSpec
+from deepex.sync.sync import SyncContext, SyncTraits
 
 
 class Lagged:
@@ -21,17 +21,20 @@ class Lagged:
     first step of the next epoch; only the very last of a run is dropped.
 
     Arguments:
-        wire: what travels.
+        compressor: what travels.
 
     Reference: Kurth et al., Exascale deep learning for climate analytics, SC 2018.
     """
 
-    shares_gradients = True
-    repeats = True
-
-    def __init__(self, wire: Wire | None = None) -> None:
-        self.wire = wire or Plain()
-        self.staleness: int | None = None if self.wire.delays else 1
+    def __init__(self, compressor: Compressor | None = None) -> None:
+        self.compressor = compressor or Uncompressed()
+        self.traits = SyncTraits(
+            staleness=None if self.compressor.delays else 1,
+            shares_gradients=True,
+            repeats=True,
+            interval=1,
+            hides_messages=True,
+        )
         self.lockstep: Fabric
         self.notes: dict[str, Any] = {}
         self.noise = NoiseMeter()
@@ -39,23 +42,23 @@ class Lagged:
         self._square: Tensor | None = None  # of this rank's gradient under way, if it is looked at
 
     @classmethod
-    def parse(cls, written: Written, wire: Wire) -> Self:
-        written.takes()
-        return cls(wire)
+    def parse(cls, spec: SyncSpec, compressor: Compressor) -> Self:
+        spec.takes()
+        return cls(compressor)
 
-    def trainers(self, num_ranks: int) -> int:
+    def num_training_ranks(self, num_ranks: int) -> int:
         return num_ranks
 
-    def prepare(self, setting: Setting) -> None:
-        self.replica, self.lockstep = setting.replica, setting.fabric
+    def prepare(self, context: SyncContext) -> None:
+        self.replica, self.lockstep = context.replica, context.fabric
         self.lockstep.broadcast_(self.replica.block, source=0).wait()
-        self.wire.prepare(self.replica, self.lockstep)
+        self.compressor.prepare(self.replica, self.lockstep)
         if self.lockstep.world.size > 1:
             numel = self.replica.gradients.numel()
             self._under_way, self._spare = self.lockstep.empty(numel), self.lockstep.empty(numel)
             self._pending = torch.zeros(1)
-            if setting.measures_noise and not self.wire.delays:
-                self.noise.begin(self.lockstep.world.size, setting.batch)
+            if context.measures_noise and not self.compressor.delays:
+                self.noise.begin(self.lockstep.world.size, context.batch)
 
     def mix_gradients(self, step: int) -> bool:
         if self.lockstep.world.size == 1:
@@ -69,7 +72,7 @@ class Lagged:
         if has_gradient:
             self.replica.gradients.copy_(self._under_way)
         self._under_way, self._spare = self._spare, self._under_way
-        self._work = self.wire.mean_(self._under_way, 0)
+        self._work = self.compressor.mean_(self._under_way, 0)
         self._pending.fill_(1)
         return has_gradient
 
@@ -83,7 +86,7 @@ class Lagged:
         if self.lockstep.world.size == 1:
             return {}
         self._finish()
-        return {"pending": self._pending, "gradient": self._under_way, **self.wire.state()}
+        return {"pending": self._pending, "gradient": self._under_way, **self.compressor.state()}
 
     def _finish(self) -> None:
         if self._work is not None:

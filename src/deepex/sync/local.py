@@ -1,5 +1,6 @@
 """`local:H` and `local:epoch`: ranks train alone and average their weights now and then, in one call."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, Self, cast
 
@@ -7,11 +8,11 @@ import torch
 from torch import Tensor
 
 from deepex.fabric import Fabric
-from deepex.sync.allreduce import AllReduce, mean_statistics
-from deepex.sync.compressors.compressor import Plain, Wire
+from deepex.sync.allreduce import AllReduce, mean_statistics, parse_bucket
+from deepex.sync.compressors.compressor import Compressor, Uncompressed
 from deepex.sync.noise import ChangeWatch, NoiseMeter
-from deepex.sync.spec import Written
-from deepex.sync.sync import Setting
+from deepex.sync.spec import SyncSpec
+from deepex.sync.sync import SyncContext, SyncTraits
 
 Outer = Literal["average", "momentum", "nesterov"]
 Moments = Literal["keep", "average", "reset"]
@@ -20,30 +21,29 @@ Moments = Literal["keep", "average", "reset"]
 class Local:
     """Local SGD: H steps alone, then the replicas meet.
 
-    w_p makes H steps by itself; then, with a the weights after the last meeting and d = a - (1/P) sum_p w_p,
+    w_p makes H steps by itself; then, with a the weights after the last sync and d = a - (1/P) sum_p w_p,
 
         average:   w <- a - d, which is the mean of all replicas
         momentum:  v <- m v + d;  w <- a - r v
         nesterov:  v <- m v + d;  w <- a - r (d + m v)
 
-    Weights and batch-norm statistics stand in one block, so a meeting is ONE all-reduce; statistics are averaged. The
+    Weights and batch-norm statistics stand in one block, so a sync is ONE all-reduce; statistics are averaged. The
     optimiser's moments stay with their rank (`keep`: they describe the gradients that it sees), are averaged too, at
-    the price of as many bytes again for each, or begin anew at zero (`reset`). A lossy wire carries changes w_p - a,
-    never weights.
+    the price of as many bytes again for each, or begin anew at zero (`reset`). A lossy compressor sends changes
+    w_p - a, never weights.
 
     Arguments:
         interval: H, or None for once an epoch.
         outer, rate, momentum: how the mean change is applied; r and m above.
         moments: what happens to the optimiser's moments.
         after: epochs of synchronous training before the first local one (post-local SGD).
-        wire: what travels.
+        bucket_bytes: the size of a slice of the gradients in those epochs, as in `allreduce`; None to find it.
+        compressor: what travels in local epochs.
+        spec: as it was written, for the record.
 
     References: Stich, Local SGD converges fast and communicates little, ICLR 2019; Douillard et al., DiLoCo, 2023; Lin
     et al., Don't use large mini-batches, use local SGD, ICLR 2020 (post-local).
     """
-
-    shares_gradients = False
-    repeats = True
 
     def __init__(
         self,
@@ -54,60 +54,73 @@ class Local:
         momentum: float = 0.9,
         moments: Moments = "keep",
         after: int = 0,
-        wire: Wire | None = None,
+        bucket_bytes: int | None = None,
+        compressor: Compressor | None = None,
+        spec: SyncSpec | None = None,
     ) -> None:
         self.interval, self.outer, self.rate, self.momentum = interval, outer, rate, momentum
-        self.moments, self.after, self.wire = moments, after, wire or Plain()
-        self.staleness: int | None = None if interval is None or self.wire.delays else interval - 1
+        self.moments, self.after, self.compressor = moments, after, compressor or Uncompressed()
+        self.spec = spec
+        self.traits = SyncTraits(
+            staleness=None if interval is None or self.compressor.delays else interval - 1,
+            repeats=True,
+            interval=interval,
+            once_an_epoch=interval is None,
+        )
         self.lockstep: Fabric
         self.notes: dict[str, Any] = {}
         self.noise = NoiseMeter()
-        self._first = AllReduce() if after else None
+        self._first = AllReduce(bucket_bytes=bucket_bytes) if after else None
         self._kept: dict[str, Tensor] = {}
 
     @classmethod
-    def parse(cls, written: Written, wire: Wire) -> Self:
-        written.takes("outer", "rate", "mu", "momentum", "after", argument=True)
-        if written.argument != "epoch" and (not written.argument.isdecimal() or int(written.argument) < 1):
-            raise written.wrong(
+    def parse(cls, spec: SyncSpec, compressor: Compressor) -> Self:
+        spec.takes("outer", "rate", "mu", "momentum", "after", "bucket", argument=True)
+        if spec.argument != "epoch" and (not spec.argument.isdecimal() or int(spec.argument) < 1):
+            raise spec.wrong(
                 "H must be a whole number of steps from 1, or 'epoch'", "Write --sync local:8 or --sync local:epoch."
             )
+        after = spec.whole("after", 0, least=0)
+        if "bucket" in spec.options and not after:
+            raise spec.wrong(
+                "bucket is for the synchronous epochs before the first local one", "Set after=1 too, or leave it out."
+            )
         return cls(
-            None if written.argument == "epoch" else int(written.argument),
-            outer=cast(Outer, written.choice("outer", ("average", "momentum", "nesterov"))),
-            rate=written.number("rate", 0.7, below=10.0),
-            momentum=written.number("mu", 0.9, below=1.0),
-            moments=cast(Moments, written.choice("momentum", ("keep", "average", "reset"))),
-            after=written.whole("after", 0, least=0),
-            wire=wire,
+            None if spec.argument == "epoch" else int(spec.argument),
+            outer=cast(Outer, spec.choice("outer", ("average", "momentum", "nesterov"))),
+            rate=spec.number("rate", 0.7, below=10.0),
+            momentum=spec.number("mu", 0.9, below=1.0),
+            moments=cast(Moments, spec.choice("momentum", ("keep", "average", "reset"))),
+            after=after,
+            bucket_bytes=parse_bucket(spec),
+            compressor=compressor,
+            spec=spec,
         )
 
-    def trainers(self, num_ranks: int) -> int:
+    def num_training_ranks(self, num_ranks: int) -> int:
         return num_ranks
 
-    def prepare(self, setting: Setting) -> None:
-        self.setting, self.replica, self.lockstep = setting, setting.replica, setting.fabric
+    def prepare(self, context: SyncContext) -> None:
+        self.context, self.replica, self.lockstep = context, context.replica, context.fabric
         self.lockstep.broadcast_(self.replica.block, source=0).wait()
-        if self.interval is None and not self.wire.delays:
-            self.staleness = setting.steps_per_epoch - 1
-        self._usual_steps = min(self.interval or setting.steps_per_epoch, setting.steps_per_epoch)
+        self._usual_steps = min(self.interval or context.steps_per_epoch, context.steps_per_epoch)
         self._alone = torch.zeros(1)  # whether replicas may differ
         self._kept = {"alone": self._alone}
         self._watch = ChangeWatch(self.noise, self.replica.weights)
-        keeps = self.moments == "keep" or not setting.momentum  # else its formula for momentum does not hold
-        looks = setting.measures_noise and keeps and not self.wire.delays
+        keeps = self.moments == "keep" or not context.momentum  # else its formula for momentum does not hold
+        looks = context.measures_noise and keeps and not self.compressor.delays
         if self._first is not None:
             self._first.noise = self.noise
             # Not early: by the first local step's backward nobody would wait for what left during it.
-            self._first.prepare(replace(setting, measures_noise=looks, sends_early=False))
-            self.notes = self._first.notes
+            self._first.prepare(replace(context, measures_noise=looks, sends_early=False))
+            self.notes = self._describe_first(self._first.notes)
         if self.lockstep.world.size == 1:
             return
-        self.wire.prepare(self.replica, self.lockstep)
+        self.compressor.prepare(self.replica, self.lockstep)
         if looks:
-            self.noise.begin(self.lockstep.world.size, setting.batch, setting.momentum)
+            self.noise.begin(self.lockstep.world.size, context.batch, context.momentum)
         weights = self.replica.weights
-        if self.outer != "average" or not self.wire.exact:
+        if self.outer != "average" or not self.compressor.exact:
             self._kept["anchor"] = weights.clone()
             self._change = torch.empty_like(weights)
         if self.outer != "average":
@@ -129,20 +142,20 @@ class Local:
         self._alone.fill_(1)
         self._watch.count_step()
         if self.interval is not None and (step + 1) % self.interval == 0:
-            self.meet()
+            self.average()
             return True
         return False
 
     def drain(self) -> None:
         if self._alone:
-            self.meet()
+            self.average()
         elif self._first is not None:
             mean_statistics(self.replica.statistics, self.lockstep)
 
     def state(self) -> dict[str, Tensor]:
-        return {**self._kept, **self.wire.state()}
+        return {**self._kept, **self.compressor.state()}
 
-    def meet(self) -> None:
+    def average(self) -> None:
         """Make all replicas one."""
         self._alone.fill_(0)
         if self.lockstep.world.size == 1:
@@ -159,13 +172,13 @@ class Local:
             self._mix_moments()
 
     def _mean_change(self) -> Tensor:
-        """d: how far the mean replica has come from the last meeting, downhill."""
+        """d: how far the mean replica has come from the last sync, downhill."""
         weights, anchor = self.replica.weights, self._kept["anchor"]
-        if self.wire.exact:
+        if self.compressor.exact:
             self.lockstep.mean_(self.replica.block).wait()
             return torch.sub(anchor, weights, out=self._change)
         torch.sub(anchor, weights, out=self._change)
-        work = self.wire.mean_(self._change, 0)
+        work = self.compressor.mean_(self._change, 0)
         mean_statistics(self.replica.statistics, self.lockstep)
         work.wait()
         return self._change
@@ -184,7 +197,7 @@ class Local:
         anchor.copy_(weights)
 
     def _mix_moments(self) -> None:
-        for moment in self.setting.moments.values():
+        for moment in self.context.moments.values():
             if moment.shape != self.replica.weights.shape:
                 continue
             if self.moments == "average":
@@ -192,5 +205,12 @@ class Local:
             else:
                 moment.zero_()
 
+    def _describe_first(self, notes: Mapping[str, Any]) -> dict[str, Any]:
+        """What the synchronous epochs found out; the size of their slices becomes an option of the whole strategy."""
+        found = {key: value for key, value in notes.items() if key != "as_run"}
+        if "as_run" in notes and self.spec is not None:
+            found["as_run"] = self.spec.with_options(bucket=f"{notes['bucket_mib']:g}").text
+        return found
+
     def _is_synchronous(self, step: int) -> bool:
-        return self._first is not None and step < self.after * self.setting.steps_per_epoch
+        return self._first is not None and step < self.after * self.context.steps_per_epoch

@@ -55,7 +55,7 @@ class NoiseMeter:
         return self._num_ranks > 1 and step % GRADIENT_STEPS == 0
 
     def is_change_due(self, step: int, interval: int) -> bool:
-        """Whether to look at the change of weights that begins in a step, where replicas meet every `interval`."""
+        """Whether to look at the change of weights that begins in a step, where replicas sync every `interval`."""
         return self._num_ranks > 1 and step // interval % ceil(CHANGE_STEPS / interval) == 0
 
     def add_gradient(self, own: Tensor, mean: Tensor) -> None:
@@ -90,7 +90,7 @@ class NoiseMeter:
 
 
 class ChangeWatch:
-    """Looks at how far a replica goes from one meeting to the next, and how far their mean.
+    """Looks at how far a replica goes from one sync to the next, and how far their mean.
 
     Arguments:
         meter: where that is added up.
@@ -100,12 +100,12 @@ class ChangeWatch:
     def __init__(self, meter: NoiseMeter, weights: Tensor) -> None:
         self.meter, self.weights = meter, weights
         self._copy: Tensor | None = None
-        self._start: Tensor | None = None  # the weights after the last meeting, if the next one is looked at
+        self._start: Tensor | None = None  # the weights after the last sync, if the next one is looked at
         self._own: Tensor | None = None
         self._steps = 0
 
     def begin(self, anchor: Tensor | None) -> None:
-        """Look at the next meeting; `anchor` is the weights as they are now, if somebody keeps them anyway."""
+        """Look at the next sync; `anchor` is the weights as they are now, if somebody keeps them anyway."""
         if anchor is None:
             self._copy = torch.empty_like(self.weights) if self._copy is None else self._copy
             anchor = self._copy.copy_(self.weights)

@@ -4,23 +4,24 @@ It takes a text apart and says what is wrong with it. It knows no strategy.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from deepex.errors import ConfigError, unknown
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
+class SyncSpec:
     """The parts of a text.
 
-    >>> written = Written.parse("local:8,outer=nesterov+bf16")
-    >>> written.name, written.argument, written.options, written.compression
+    >>> spec = SyncSpec.parse("local:8,outer=nesterov+bf16")
+    >>> spec.name, spec.argument, spec.options, spec.compression
     ('local', '8', {'outer': 'nesterov'}, 'bf16')
-    >>> Written.parse("hierarchical(allreduce,local:8,outer=nesterov)").inside
+    >>> SyncSpec.parse("hierarchical(allreduce,local:8,outer=nesterov)").inside
     ('allreduce', 'local:8,outer=nesterov')
+    >>> spec.with_options(outer="momentum", after=1).text
+    'local:8,outer=momentum,after=1+bf16'
     """
 
-    text: str
     name: str
     argument: str = ""
     options: dict[str, str] = field(default_factory=dict)
@@ -28,7 +29,7 @@ class Written:
     compression: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> "Written":
+    def parse(cls, text: str) -> "SyncSpec":
         head, closing, tail = text.rpartition(")")
         if closing:
             name, _, body = head.partition("(")
@@ -49,14 +50,29 @@ class Written:
             raise ConfigError(
                 f"sync '{text}': '{wrong}' is no option. Write options as key=value, as in outer=nesterov."
             )
-        return cls(text=text, name=name, argument=argument, options=options, inside=inside, compression=compression)
+        return cls(name=name, argument=argument, options=options, inside=inside, compression=compression)
+
+    @property
+    def text(self) -> str:
+        """The parts put together, as people write them."""
+        body = f"({','.join(self.inside)})" if self.inside else ""
+        argument = f":{self.argument}" if self.argument else ""
+        options = "".join(f",{key}={value}" for key, value in self.options.items())
+        compression = f"+{self.compression}" if self.compression else ""
+        return f"{self.name}{body}{argument}{options}{compression}"
+
+    def with_options(self, **options: object) -> "SyncSpec":
+        """The same with some options set."""
+        return replace(self, options=self.options | {key: str(value) for key, value in options.items()})
 
     def wrong(self, problem: str, cure: str) -> ConfigError:
         """The error for a text: what was given, what is allowed, what to write."""
         return ConfigError(f"sync '{self.text}': {problem}. {cure}")
 
-    def takes(self, *keys: str, argument: bool = False) -> None:
-        """Refuse an argument or an option that the strategy has not."""
+    def takes(self, *keys: str, argument: bool = False, brackets: bool = False) -> None:
+        """Refuse an argument, brackets or an option that the strategy has not."""
+        if self.inside and not brackets:
+            raise self.wrong(f"{self.name} takes no strategies in brackets", "Leave the brackets out.")
         if self.argument and not argument:
             raise self.wrong(f"{self.name} takes no argument", f"Write --sync {self.name}.")
         for key in self.options:

@@ -1,4 +1,4 @@
-"""The protocol of a strategy, and what a strategy is given to work with."""
+"""The protocol of a strategy, what it promises, and what it is given to work with."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,37 @@ from deepex.sync.noise import NoiseMeter
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class SyncTraits:
+    """What a strategy promises, known from its written form; without arguments, nothing.
+
+    Ranks may sync on two levels: often inside a node or a group, and rarely between them.
+
+    Attributes:
+        staleness: after how many steps, at the latest, a gradient has reached every replica; 0 is in the same step.
+            None if no number of steps bounds it, or if only the end of an epoch does.
+        shares_gradients: whether ranks apply one mean gradient, so that one without a batch applies it too.
+        repeats: whether the same recipe gives the same bits again.
+        interval: steps between two syncs of all replicas; None if once an epoch, or not known before it runs.
+        once_an_epoch: whether replicas only sync when an epoch ends.
+        chooses_interval: whether it finds the interval by itself, as it runs.
+        inner_interval: steps between two syncs inside a node or a group; None if there is one level only.
+        compresses_inner: whether a compression is for messages inside a node or a group, not for those between them.
+        hides_messages: whether a sync is waited for in a later step, so that its messages travel while ranks compute.
+    """
+
+    staleness: int | None = None
+    shares_gradients: bool = False
+    repeats: bool = False
+    interval: int | None = None
+    once_an_epoch: bool = False
+    chooses_interval: bool = False
+    inner_interval: int | None = None
+    compresses_inner: bool = False
+    hides_messages: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncContext:
     """What a strategy works with.
 
     Attributes:
@@ -40,29 +70,25 @@ class Sync(Protocol):
     """The only places where replicas talk. The step calls them; a strategy never contains the step.
 
     Attributes:
-        staleness: after how many steps, at the latest, a gradient has reached every replica; 0 is in the same step, and
-            None means that nothing bounds it.
-        shares_gradients: whether ranks apply one mean gradient, so that one without a batch applies it too.
-        repeats: whether the same recipe gives the same bits again.
+        traits: what it promises, before and after `prepare`.
         lockstep: the ranks that make the same step at the same time; known after `prepare`.
-        notes: what it found out and chose, for the record; plain values.
+        notes: what it found out and chose, for the record; plain values. `as_run`, where it is there, is the whole
+            strategy as it is written with what was found, so that a run from it has the same bits.
         noise: what it has seen of the noise of gradients; nothing where it can't tell.
     """
 
-    staleness: int | None
-    shares_gradients: bool
-    repeats: bool
+    traits: SyncTraits
     lockstep: Fabric
     notes: dict[str, Any]
     noise: NoiseMeter
 
-    def trainers(self, num_ranks: int) -> int:
+    def num_training_ranks(self, num_ranks: int) -> int:
         """How many of so many ranks train, the first ones; ConfigError if it can't work with that number.
 
         A world of one is always plain training.
         """
 
-    def prepare(self, setting: Setting) -> None:
+    def prepare(self, context: SyncContext) -> None:
         """Make all replicas equal to rank 0's; called once, before the first step."""
 
     def mix_gradients(self, step: int) -> bool:

@@ -19,12 +19,13 @@ from deepex.data.feeding.convert import Convert
 from deepex.data.packing.packed import PackedSource
 from deepex.models.resnet import ResNet50
 from deepex.optim import OptimiserConfig, ScheduleConfig
+from deepex.record.illustration import Illustration
 from deepex.sample import Batch
 from deepex.tasks.classes import Answers, class_errors, class_loss, illustrate_classes
 from deepex.tasks.data.atomai import AtomaiData
 from deepex.tasks.data.packed_set import open_set, split_set
 from deepex.train.recipe import Recipe, StopConfig
-from deepex.train.task import Illustration, Loss, Tally, Target
+from deepex.train.task import Loss, Tally, Target
 
 Size = Literal["small", "medium", "paper"]
 

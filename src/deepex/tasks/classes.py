@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from deepex.record.illustration import Illustration, ImageGrid, Matrix, Picture
 from deepex.sample import Batch
-from deepex.train.task import Illustration, ImageGrid, Loss, Matrix, Picture, Tally
+from deepex.train.task import Loss, Tally
 
 TOP = 5
 AT_ONCE = 50  # images a forward, when pictures are made

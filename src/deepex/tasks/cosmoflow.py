@@ -24,13 +24,14 @@ from deepex.data.source import allocate
 from deepex.errors import ConfigError
 from deepex.models.cosmoflow import CosmoFlow
 from deepex.optim import OptimiserConfig, ScheduleConfig
+from deepex.record.illustration import Illustration, ImageGrid, Picture, Scatter, ScatterPanel
 from deepex.sample import Batch, SampleSpec
 from deepex.science.cosmology import power_baseline
 from deepex.science.cosmology.universe import PARAMETERS, RANGES
 from deepex.tasks.data.cosmoflow import CHANNELS, CosmoflowData
 from deepex.tasks.data.packed_set import open_set, split_set
 from deepex.train.recipe import Recipe, StopConfig
-from deepex.train.task import Illustration, ImageGrid, Loss, Picture, Scatter, ScatterPanel, Tally, Target
+from deepex.train.task import Loss, Tally, Target
 
 Size = Literal["small", "medium", "paper"]
 AT_ONCE = 16  # cubes a forward, when pictures are made

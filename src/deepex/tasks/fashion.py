@@ -22,10 +22,11 @@ from deepex.errors import ConfigError, DataError
 from deepex.models.lenet import LeNet5
 from deepex.models.resnet import ResNet14, ResNet50
 from deepex.optim import OptimiserConfig, ScheduleConfig
+from deepex.record.illustration import Illustration
 from deepex.sample import Batch, Field
 from deepex.tasks.classes import Answers, class_errors, class_loss, illustrate_classes
 from deepex.train.recipe import Recipe, StopConfig
-from deepex.train.task import Illustration, Loss, Tally, Target
+from deepex.train.task import Loss, Tally, Target
 
 DEBIAN_FOLDER = "/usr/share/datasets/fashion-mnist"
 CLASSES = (

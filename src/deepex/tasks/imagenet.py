@@ -22,12 +22,13 @@ from deepex.models.alexnet import AlexNet
 from deepex.models.resnet import ResNet50
 from deepex.models.vgg import VGG16
 from deepex.optim import OptimiserConfig, ScheduleConfig
+from deepex.record.illustration import Illustration
 from deepex.sample import Batch
 from deepex.tasks.classes import Answers, class_errors, class_loss, illustrate_classes
 from deepex.tasks.data.imagenet import ImagenetData, missing_tree
 from deepex.tasks.data.packed_set import open_set, split_set
 from deepex.train.recipe import Recipe, StopConfig
-from deepex.train.task import Illustration, Loss, Tally, Target
+from deepex.train.task import Loss, Tally, Target
 
 Network = Literal["alexnet", "vgg16", "resnet50"]
 Size = Literal["small", "medium", "paper"]

@@ -22,10 +22,11 @@ from deepex.data.packing.packed import PackedSource
 from deepex.errors import ConfigError, DataError
 from deepex.models.cvae import CVAE
 from deepex.optim import OptimiserConfig
+from deepex.record.illustration import Illustration, ImageGrid, Picture, PointCloud
 from deepex.sample import Batch
 from deepex.tasks.data.packed_set import open_set, split_set
 from deepex.train.recipe import Recipe, StopConfig
-from deepex.train.task import Illustration, ImageGrid, Loss, Picture, PointCloud, Tally, Target
+from deepex.train.task import Loss, Tally, Target
 
 PACKAGED = "bba.h5"
 
@@ -48,6 +49,10 @@ class Protein:
     def target(self) -> Target:
         return Target(metric="rmse", threshold=0.1645)  # docs/science/protein.md says how it was chosen
 
+    @property
+    def path(self) -> Path:
+        return packaged_file() if self.file is None else Path(self.file)
+
     @cached_property
     def source(self) -> PackedSource:
         if self.file is not None and not Path(self.file).exists():
@@ -55,10 +60,9 @@ class Protein:
                 f"there is no data file {self.file}. Make one with: deepex data make protein --out {self.file}"
             )
         advice = "Make a file with: deepex data make protein"
-        path = packaged_file() if self.file is None else Path(self.file)
-        source = open_set(path, fields=("contact_map", "trajectory"), advice=advice)
+        source = open_set(self.path, fields=("contact_map", "trajectory"), advice=advice)
         if "trajectories" not in source.attributes:
-            raise DataError(f"{path} has no trajectories attribute. {advice}")
+            raise DataError(f"{self.path} has no trajectories attribute. {advice}")
         return source
 
     def data(self) -> Splits:

@@ -5,7 +5,6 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from time import monotonic
 from typing import Literal, NoReturn, get_args
@@ -15,8 +14,9 @@ from torch import Tensor
 from torch._C._distributed_c10d import TCPStore  # torch.distributed leaves it out of its types
 
 from deepex.errors import PeerError
-from deepex.fabric import Fabric, FabricName, Meeting, open_fabric
+from deepex.fabric import Fabric, FabricName, Rendezvous, open_fabric
 from deepex.launch.rank import leave
+from deepex.testing.processes import clean_processes
 from deepex.testing.ranks import on_ranks
 from deepex.world import World
 
@@ -59,7 +59,7 @@ def hold_contract(fabric: Fabric) -> None:
     3. Several collectives can be under way and be waited for in any order, and twice.
     4. Groups are numbered as they were asked for; they may be disjoint, overlap, have the same members or one, stand in
        another group, and be used while their parent is.
-    5. The meter counts each collective once.
+    5. The traffic counts each collective once.
     """
     checks: tuple[Callable[[Fabric], None], ...] = (
         _check_means,
@@ -210,16 +210,16 @@ def _check_pairs(fabric: Fabric) -> None:
 
 def _check_meter(fabric: Fabric) -> None:
     fabric.gather(None)
-    fabric.meter.take()
+    fabric.traffic.take()
     begun = monotonic()
     works = [fabric.mean_(torch.ones(1000)), fabric.broadcast_(torch.ones(10, dtype=torch.float64), 0)]
     for work in works * 2:
         work.wait()
-    taken, lasted = fabric.meter.take(), monotonic() - begun
-    assert (taken["calls"], taken["num_bytes"]) == (2, 4080), f"4,080 bytes in 2 collectives were counted as {taken}"
-    assert 0 <= taken["waited_seconds"] <= lasted, f"in {lasted} s, {taken['waited_seconds']} s were waited"
-    assert 0 <= taken["busy_seconds"] <= 2 * lasted, f"2 collectives in {lasted} s took {taken['busy_seconds']} s"
-    assert fabric.meter.take()["calls"] == 0, "a collective that is waited for again is counted again"
+    taken, lasted = fabric.traffic.take(), monotonic() - begun
+    assert (taken.calls, taken.num_bytes) == (2, 4080), f"4,080 bytes in 2 collectives were counted as {taken}"
+    assert 0 <= taken.waited_seconds <= lasted, f"in {lasted} s, {taken.waited_seconds} s were waited"
+    assert 0 <= taken.busy_seconds <= 2 * lasted, f"2 collectives in {lasted} s took {taken.busy_seconds} s"
+    assert fabric.traffic.take().calls == 0, "a collective that is waited for again is counted again"
 
 
 def lose_peer(fabric: Fabric, fault: Fault) -> None:
@@ -227,8 +227,8 @@ def lose_peer(fabric: Fabric, fault: Fault) -> None:
 
     Every rank of the fabric calls this. The last one raises `Gone`, is killed or is stopped: it does not return.
     """
-    assert fabric.meeting is not None
-    last, timeout_seconds = fabric.world.size - 1, fabric.meeting.timeout_seconds
+    assert fabric.rendezvous is not None
+    last, timeout_seconds = fabric.world.size - 1, fabric.rendezvous.timeout_seconds
     host = fabric.gather(fabric.world.host)[last]
     if fabric.world.rank == last:
         _go(fault)
@@ -249,8 +249,7 @@ class _Loss:
     """Ranks in processes of their own, and the last of them goes."""
 
     def __init__(self, name: FabricName, num_ranks: int, fault: Fault) -> None:
-        context = get_context("forkserver")
-        context.set_forkserver_preload([__name__])  # torch is imported once, not in each of many processes
+        context = clean_processes()
         self.fault, self.store = fault, TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         pipes = [context.Pipe() for _ in range(num_ranks)]
         self.ranks = [here for here, _ in pipes]
@@ -294,8 +293,8 @@ def _rank_of_loss(rank: int, size: int, address: str, name: FabricName, fault: F
     problem = "nothing happened"
     try:
         world = World(rank=rank, size=size, local_rank=rank, local_size=size, launcher="test")
-        meeting = Meeting(world, address=address, agent_store=True, timeout_seconds=TIMEOUT_SECONDS)
-        with open_fabric(name, meeting) as fabric:
+        rendezvous = Rendezvous(world, address=address, agent_store=True, timeout_seconds=TIMEOUT_SECONDS)
+        with open_fabric(name, rendezvous) as fabric:
             lose_peer(fabric, fault)
             problem = ""
             raise PeerError("a peer was lost, as planned")  # survivors leave as they would

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
-from multiprocessing import get_context
 from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import TypeVar, cast
@@ -16,7 +15,9 @@ import cloudpickle
 import torch
 from torch._C._distributed_c10d import TCPStore  # torch.distributed leaves it out of its types
 
-from deepex.fabric import Fabric, FabricName, Meeting, open_fabric
+from deepex.fabric import Fabric, FabricName, Rendezvous, open_fabric
+from deepex.launch.launchers.torchrun import torchrun_variables
+from deepex.testing.processes import clean_processes
 from deepex.world import World
 
 V = TypeVar("V")
@@ -56,8 +57,8 @@ def on_ranks(
 
 @cache
 def _processes(num_ranks: int) -> ProcessPoolExecutor:
-    """Processes that stay, so that only the first call pays for importing torch."""
-    return ProcessPoolExecutor(num_ranks, mp_context=get_context("spawn"), initializer=_leave_quickly)
+    """Processes that stay, so that only the first call pays for starting them."""
+    return ProcessPoolExecutor(num_ranks, mp_context=clean_processes(), initializer=_leave_quickly)
 
 
 def _leave_quickly() -> None:
@@ -70,22 +71,14 @@ def start_ranks(
 ) -> list[subprocess.Popen[bytes]]:
     """A command as ranks of this machine that nobody looks after; each writes what it says to `rankN.txt` in `output`.
 
-    They find their numbers as under torchrun. Rank 0 serves the meeting point, so it too can be killed.
+    They find their numbers as under torchrun. Rank 0 serves the rendezvous, so it too can be killed.
     """
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
     ranks = []
     for rank in range(num_ranks):
-        variables = {
-            "TORCHELASTIC_RUN_ID": "deepex",
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": str(num_ranks),
-            "LOCAL_WORLD_SIZE": str(num_ranks),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-        }
+        variables = torchrun_variables(rank=rank, size=num_ranks, address="127.0.0.1", port=port)
         with open(output / f"rank{rank}.txt", "wb") as file:
             ranks.append(subprocess.Popen(command, env={**environment, **variables}, stdout=file, stderr=file))
     return ranks
@@ -100,6 +93,6 @@ def _world(rank: int, size: int, ranks_per_host: int | None) -> World:
 
 def _rank(world: World, address: str, body: bytes, fabric: FabricName, timeout_seconds: float) -> bytes:
     torch.set_num_threads(1)
-    meeting = Meeting(world, address=address, agent_store=True, timeout_seconds=timeout_seconds)
-    with open_fabric(fabric, meeting) as opened:
+    rendezvous = Rendezvous(world, address=address, agent_store=True, timeout_seconds=timeout_seconds)
+    with open_fabric(fabric, rendezvous) as opened:
         return bytes(cloudpickle.dumps(cloudpickle.loads(body)(opened)))

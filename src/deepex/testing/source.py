@@ -4,7 +4,6 @@ import pickle
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from multiprocessing import get_context
 
 import numpy as np
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from deepex.data.source import Indices, Source, allocate
 from deepex.sample import Batch
+from deepex.testing.processes import clean_processes
 
 NUM_SAMPLES = 8  # as many of a source are read, evenly spaced
 MAX_NAMES = 10_000
@@ -47,7 +47,7 @@ def check_source(make: Callable[[], Source]) -> None:
     except Exception as error:  # whatever an object's own pickling raises
         raise AssertionError(f"the source can't be pickled: {error}") from error
     _same(_read(pickle.loads(body), chosen), expected, "after a pickle other samples are read")
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
+    with ProcessPoolExecutor(1, mp_context=clean_processes()) as processes:
         elsewhere = processes.submit(_read_pickled, body, chosen).result()
     _same(elsewhere, expected, "another process reads other samples")
 

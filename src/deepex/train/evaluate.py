@@ -1,28 +1,30 @@
-"""The metric over a whole split, shared out among the ranks."""
+"""The metric over all validation samples, shared out among the ranks. It knows feeds and tasks, and no files."""
+
+from contextlib import closing
 
 import torch
 from torch import nn
 
-from deepex.data import Source
-from deepex.data.source import allocate
+from deepex.data import Feed, SequentialPlan
 from deepex.fabric import Fabric
+from deepex.sample import SampleSpec
 from deepex.train.task import Tally, Task
+from deepex.world import World
 
 # The batch follows from the samples alone, so that the value does not depend on how many ranks there are.
 MOST_SAMPLES, MOST_BYTES = 256, 32 << 20
 
 
+def plan_evaluation(spec: SampleSpec, num_samples: int, world: World) -> SequentialPlan:
+    """Which samples a rank counts; `spec` is of prepared samples."""
+    size = max(1, min(MOST_SAMPLES, MOST_BYTES // spec.num_bytes))
+    return SequentialPlan(num_samples=num_samples, batch=size, rank=world.rank, size=world.size)
+
+
 @torch.no_grad()
-def evaluate(task: Task, model: nn.Module, source: Source, fabric: Fabric) -> Tally:
+def evaluate(task: Task, model: nn.Module, feed: Feed, fabric: Fabric) -> Tally:
     """The task's metric: each batch is counted by one rank, and the sums of all add up exactly."""
-    world = fabric.world
     model.eval()
-    size = max(1, min(MOST_SAMPLES, MOST_BYTES // source.spec.num_bytes))
-    buffer = allocate(source.spec, size)
-    tallies = []
-    for first in range(world.rank * size, len(source), world.size * size):
-        indices = range(first, min(first + size, len(source)))
-        source.read(indices, buffer)
-        batch = {name: tensor[: len(indices)].to(world.torch_device) for name, tensor in buffer.items()}
-        tallies.append(task.evaluate(model, batch))
+    with closing(feed):  # nothing is read ahead while the run trains
+        tallies = [task.evaluate(model, feed.batch(0, step)) for step in range(feed.plan.steps_per_epoch)]
     return Tally.merge(tally for counted in fabric.gather(tallies) for tally in counted)

@@ -6,22 +6,24 @@ from time import perf_counter
 import torch
 
 from deepex import sync as strategies
+from deepex.data import Splits
 from deepex.data.feeding.cache import used_bytes
 from deepex.errors import Interrupted, TrainingError
 from deepex.fabric import Fabric
 from deepex.optim import Optimiser
-from deepex.record.counters import Gauges
+from deepex.record.counters import Counters
 from deepex.record.folder import RunFolder
 from deepex.record.phases import Clock
 from deepex.record.sinks.progress import Listener
 from deepex.train import checkpoint
 from deepex.train.checkpoint import Position
-from deepex.train.compute.step_cost import measure_yardstick
+from deepex.train.compute.step_cost import measure_step_cost
 from deepex.train.evaluate import evaluate
+from deepex.train.illustrate import illustrate
 from deepex.train.input import Input
 from deepex.train.journal import Journal
 from deepex.train.recipe import Recipe
-from deepex.train.resolve import settle
+from deepex.train.resolve import resolve
 from deepex.train.step import Step
 from deepex.train.stop import StopRequest
 from deepex.train.summary import add_losses, mean_step_seconds, rank_row
@@ -31,29 +33,29 @@ from deepex.train.task import Loss
 class Loop:
     """One rank's run of a recipe. All ranks build one and call `run`."""
 
-    def __init__(self, recipe: Recipe, fabric: Fabric, folder: RunFolder, listener: Listener) -> None:
+    def __init__(self, recipe: Recipe, splits: Splits, fabric: Fabric, folder: RunFolder, listener: Listener) -> None:
         self.fabric, self.folder, self.listener = fabric, folder, listener
         self.journal = Journal(folder, fabric, listener)
         self.task, self.world, self.clock = recipe.task, fabric.world, Clock()
-        self.input = Input(recipe, fabric, listener)
+        self.input = Input(recipe, splits, fabric, listener)
         self.steps, self.feed = max(fabric.gather(self.input.steps)), self.input.feed
-        settled = settle(recipe, fabric, self.feed.batch(0, 0))
-        self.recipe, self.replica = settled.recipe, settled.replica
-        listener.say(settled.sentence)
+        resolved = resolve(recipe, fabric, self.feed.batch(0, 0))
+        self.recipe, self.replica = resolved.recipe, resolved.replica
+        listener.say(resolved.sentence)
         self.sync = strategies.parse(recipe.sync)
         optimiser = Optimiser(recipe.optimiser, self.replica)
         self.step = Step(self.task, self.replica, optimiser, self.sync, self.recipe.precision, self.clock)
         self.position, self.started = Position(), 0.0
 
     def prepare(self) -> None:
-        """Try a step on real data, make all replicas equal, and write down what was settled."""
-        yardstick = measure_yardstick(self.step, self.feed.batch(0, 0))
-        for advice in yardstick.advice:
-            self.listener.say(advice)
+        """Try a step on real data, make all replicas equal, and write down what was resolved."""
+        step_cost, advice = measure_step_cost(self.step, self.feed.batch(0, 0))
+        for sentence in advice:
+            self.listener.say(sentence)
         self.input.begin()
-        self.sync.prepare(self.step.setting(self.fabric, self.steps, self.recipe.data.batch))
+        self.sync.prepare(self.step.context(self.fabric, self.steps, self.recipe.data.batch))
         self.stop = StopRequest(self.sync.lockstep, self.world)
-        self.journal.begin(self.recipe, self.sync.notes, yardstick, self.replica.weights.nbytes)
+        self.journal.begin(self.recipe, self.sync.notes, step_cost, self.replica.weights.nbytes)
         torch.manual_seed(self.recipe.seed + 1 + self.world.rank)  # from here on each rank draws noise of its own
 
     def run(self) -> None:
@@ -61,15 +63,17 @@ class Loop:
         self.prepare()
         self.resume()
         self.started = perf_counter() - self.position.seconds
-        self.gauges = Gauges(self.fabric, whole_epoch=self.position.step == 0)
-        with closing(self.feed), closing(self.gauges), self.stop.listening():
+        self.counters = Counters(self.fabric, whole_epoch=self.position.step == 0)
+        with closing(self.feed), closing(self.counters), self.stop.listening():
             while not self.is_done:
                 self.train_epoch()
                 self.close_epoch()
         self.stop.close()
         self.save()
-        memory = self.fabric.gather(used_bytes())
-        self.journal.finish(self.position, memory, self.sync.notes, self.replica.weights_sha256())
+        peak_bytes = self.fabric.gather(used_bytes())
+        self.journal.finish(self.position, peak_bytes, self.sync.notes, self.replica.weights_sha256())
+        if self.world.is_first and (illustration := illustrate(self.task, self.replica.model, self.input)) is not None:
+            self.journal.illustrate(illustration)
 
     @property
     def is_done(self) -> bool:
@@ -107,13 +111,13 @@ class Loop:
         here = self.position
         with self.clock.evaluate:
             tally = evaluate(self.task, self.replica.model, self.input.validation, self.fabric)
-        row = rank_row(here, self.input.steps, self.clock, self.gauges, self.sync.noise, self.seconds())
+        row = rank_row(here, self.input.steps, self.clock, self.counters, self.sync.noise, self.seconds())
         ranks = self.fabric.gather(row)
         here.epoch, here.step, here.loss_sums = here.epoch + 1, 0, {}
-        here.seconds = max(rank["seconds"] for rank in ranks)
-        self.journal.write_epoch(here, ranks, tally)
+        here.seconds = max(rank.seconds for rank in ranks)
+        self.journal.write_epoch(ranks, tally)
         if here.epoch == 1:
-            self.input.tell_kept(self.listener)
+            self.input.say_cached(self.listener)
         self.stop.pace(mean_step_seconds(ranks))
         if here.epochs_to_target is None and self.recipe.target.reached(tally.value):
             here.epochs_to_target, here.seconds_to_target = here.epoch, here.seconds

@@ -59,7 +59,7 @@ class Recipe:
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     stop: StopConfig = field(default_factory=StopConfig)
     world: WorldConfig = field(default_factory=WorldConfig)
-    sync: str = "allreduce"
+    sync: str = strategies.DEFAULT
     precision: Precision = "fp32"
     layout: LayoutChoice = "auto"
     keep_heap: bool = True
@@ -68,11 +68,11 @@ class Recipe:
 
     def __post_init__(self) -> None:
         strategy = strategies.parse(self.sync)
-        strategy.trainers(self.world.ranks)  # raises if it can't work with so many
-        if self.precision == "fp16" and strategy.shares_gradients and strategy.staleness:
+        strategy.num_training_ranks(self.world.ranks)  # raises if it can't work with so many
+        if self.precision == "fp16" and strategy.traits.shares_gradients and strategy.traits.staleness:
             raise ConfigError(
                 f"sync '{self.sync}' applies gradients of an earlier step, for which fp16 may have scaled the loss "
-                "otherwise. Use precision bf16 or fp32 with it, or --sync allreduce."
+                f"otherwise. Use precision bf16 or fp32 with it, or --sync {strategies.DEFAULT}."
             )
         if self.schedule.warmup_epochs > self.stop.epochs:
             raise ConfigError(

@@ -7,13 +7,13 @@ import torch
 from deepex.fabric import Fabric
 from deepex.replica import Replica
 from deepex.sample import Batch
-from deepex.train.compute.layout import settle_layout
-from deepex.train.compute.precision import autocast, settle_precision
+from deepex.train.compute.layout import resolve_layout
+from deepex.train.compute.precision import autocast, resolve_precision
 from deepex.train.recipe import Recipe
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settled:
+class Resolved:
     """The recipe with nothing left open, its replica, and a line for people on how it will compute."""
 
     recipe: Recipe
@@ -21,10 +21,10 @@ class Settled:
     sentence: str
 
 
-def settle(recipe: Recipe, fabric: Fabric, batch: Batch) -> Settled:
+def resolve(recipe: Recipe, fabric: Fabric, batch: Batch) -> Resolved:
     """Build the replica; what is open is decided by rank 0, and all ranks follow."""
     device = fabric.world.torch_device
-    precision = settle_precision(recipe.precision, device)
+    precision = resolve_precision(recipe.precision, device)
     torch.manual_seed(recipe.seed)  # every rank begins with the same weights
     model = recipe.task.model().to(device)
 
@@ -33,12 +33,12 @@ def settle(recipe: Recipe, fabric: Fabric, batch: Batch) -> Settled:
             loss = recipe.task.loss(replica.model, batch).total
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves backward untyped
 
-    mine = settle_layout(recipe.layout, model, trial) if fabric.world.is_first else None
+    mine = resolve_layout(recipe.layout, model, trial) if fabric.world.is_first else None
     decided = fabric.gather(mine)[0]
     assert decided is not None, "rank 0 decides"
     layout, reason = decided
     stands_in = f" (this device has no {recipe.precision})" if precision != recipe.precision else ""
-    return Settled(
+    return Resolved(
         recipe=replace(recipe, precision=precision, layout=layout),
         replica=Replica(model, layout, fabric.empty),
         sentence=f"computing in {precision}{stands_in}, {layout.replace('_', ' ')}: {reason}",

@@ -12,11 +12,11 @@ from deepex.optim import Optimiser
 from deepex.record.phases import Clock
 from deepex.replica import Replica
 from deepex.sample import Batch, describe_batch
-from deepex.sync import Setting, Sync
+from deepex.sync import Sync, SyncContext
 from deepex.train.compute.precision import LossScale, Precision, autocast
 from deepex.train.task import Loss, Task
 
-BETWEEN = (str(Path(torch.__file__).parent), str(Path(__file__).with_name("overhead.py")))
+BETWEEN = (str(Path(torch.__file__).parent), str(Path(__file__).parent / "compute" / "dispatch_cost.py"))
 """Files that stand between a model and what it did wrong: torch, and what counts its operators."""
 
 
@@ -46,9 +46,9 @@ class Step:
             self.sync.mix_weights(number)
         return loss
 
-    def setting(self, fabric: Fabric, steps_per_epoch: int, batch: int) -> Setting:
+    def context(self, fabric: Fabric, steps_per_epoch: int, batch: int) -> SyncContext:
         """What the strategy works with."""
-        return Setting(
+        return SyncContext(
             replica=self.replica,
             fabric=fabric,
             moments=self.optimiser.state_dict(),
@@ -58,12 +58,12 @@ class Step:
         )
 
     def follow(self, number: int) -> None:
-        """A step of a rank that has no batch: it stands where the others need it, and learns what they share."""
+        """A step without a batch: joins the collectives, and applies the update that ranks share."""
         with self.clock.sync:
             self.replica.gradients.zero_()
             has_gradient = self.sync.mix_gradients(number)
         with self.clock.update:
-            if has_gradient and self.sync.shares_gradients and self.loss_scale.unscale(self.replica.gradients):
+            if has_gradient and self.sync.traits.shares_gradients and self.loss_scale.unscale(self.replica.gradients):
                 self.optimiser.step()
         with self.clock.sync:
             self.sync.mix_weights(number)

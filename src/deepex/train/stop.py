@@ -19,7 +19,7 @@ class StopRequest:
 
     Every few steps each rank sends its flag and reads the mean of the flags sent a few steps earlier, so that
     nobody waits. All read the same mean in the same step, and stop there. Ranks that are not in step with this one
-    hear of it by the pulse, and stop in a step of their own.
+    hear of it by the heartbeat, and stop in a step of their own.
 
     Arguments:
         fabric: the ranks that make the same step at the same time.
@@ -57,9 +57,9 @@ class StopRequest:
 
     def agreed(self) -> bool:
         """Whether all ranks stop here; called by all in the same step."""
-        if self.fabric.pulse.lost:
-            raise peer_error(self.fabric.pulse, self.world, "training")
-        asked = self.asked or self.fabric.pulse.heard("stop")
+        if self.fabric.heartbeat.failure:
+            raise peer_error(self.fabric.heartbeat, self.world, "training")
+        asked = self.asked or self.fabric.heartbeat.stop_requested
         if self.fabric.world.size == 1:
             return asked
         decided = False
@@ -78,4 +78,4 @@ class StopRequest:
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
-        self.fabric.pulse.tell("stop")
+        self.fabric.heartbeat.request_stop()

@@ -3,13 +3,12 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deepex.data import Splits
+from deepex.record.illustration import Illustration
 from deepex.sample import Batch
 
 
@@ -100,76 +99,9 @@ class Task(Protocol):
         """The metric of a batch, as sums."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImageGrid:
-    """Samples as images, K of each side by side with a name each, and a label below; verdicts colour the labels.
-
-    Images are N x K x H x W numbers from 0 to 1, or N x K x H x W x 3 bytes of red, green and blue.
-    """
-
-    title: str
-    caption: str
-    names: tuple[str, ...]
-    images: NDArray[np.float32] | NDArray[np.uint8]
-    labels: list[str]
-    verdicts: list[bool] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Matrix:
-    """How often samples of one class (rows) were taken for another (columns)."""
-
-    title: str
-    caption: str
-    names: tuple[str, ...]
-    counts: NDArray[np.int64]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScatterPanel:
-    """What was predicted against what is true (N each), with a note on how well."""
-
-    name: str
-    true: NDArray[np.float32]
-    predicted: NDArray[np.float32]
-    note: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scatter:
-    """Predicted against true, a panel a quantity."""
-
-    title: str
-    caption: str
-    panels: list[ScatterPanel]
-
-
-@dataclass(frozen=True, kw_only=True)
-class PointCloud:
-    """Points in three dimensions (N x 3), and quantities (N each) to colour them by, names with units."""
-
-    title: str
-    caption: str
-    axes: tuple[str, str, str]
-    points: NDArray[np.float32]
-    colours: Mapping[str, NDArray[np.float32]]
-
-
-Picture: TypeAlias = ImageGrid | Matrix | PointCloud | Scatter
-
-
-@dataclass(frozen=True, kw_only=True)
-class Illustration:
-    """What a trained model shows: figures by name for programs, a sentence about them, pictures for the page."""
-
-    findings: Mapping[str, float]
-    sentence: str
-    pictures: list[Picture]
-
-
 @runtime_checkable
 class Illustrated(Protocol):
-    """A task with pictures of its own."""
+    """A task with pictures of its own; a run asks for them at its end."""
 
     def illustrate(self, model: nn.Module, train: Batch, validation: Batch) -> Illustration:
         """Pictures and figures from samples of both splits."""

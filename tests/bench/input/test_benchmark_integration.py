@@ -87,8 +87,8 @@ def test_conclusions_compare_with_the_best_dataloader_and_doubt_what_is_restless
     assert "2.00 times the best DataLoader (dataloader-0), 4.00 times DataLoader with 2 workers" in feed
     assert "8.00 times webdataset; without samples kept in memory, 1.50 times" in feed
     assert "takes 2.00 times as long as OpenCV" in packing
-    assert "waits 0.50% of its step time for input, 1.00% in its first epoch" in run
-    assert "dataloader-0 on packed 90%" in conclusions([replace(ROW, spread=0.9), *rows[1:]])[-1]
+    assert "waits 0.50 % of its step time for input, 1.00 % in its first epoch" in run
+    assert "dataloader-0 on packed 90 %" in conclusions([replace(ROW, spread=0.9), *rows[1:]])[-1]
     assert "- processor: x" in markdown(rows, {"processor": "x"})
 
 

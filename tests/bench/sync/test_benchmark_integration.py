@@ -10,13 +10,13 @@ import pytest
 from deepex.bench.sync.benchmark import measure, read_rows, to_json
 from deepex.bench.sync.fabrics import FabricsPlan, available_engines, measure_fabrics
 from deepex.bench.sync.learning import LearningPlan, compare, measure_learning
-from deepex.bench.sync.rank_pool import local_network, start_crew
-from deepex.bench.sync.rows import Book, Row
+from deepex.bench.sync.rank_pool import local_network, start_pool
+from deepex.bench.sync.rows import Results, Row
 from deepex.bench.sync.steps import (
+    ALONE_DEEPEX,
     ALONE_PLAIN,
     DDP,
     SLOWED,
-    ALONE_deepex,
     cluster_plan,
     local_plan,
     measure_steps,
@@ -32,20 +32,20 @@ def quiet(text: str) -> None:
     """Say nothing."""
 
 
-def remember(kept: list[str]) -> Book:
-    def keep(rows: Sequence[Row]) -> None:
+def remember(kept: list[str]) -> Results:
+    def save(rows: Sequence[Row]) -> None:
         kept.append(to_json(rows))
 
-    return Book(keep)
+    return Results(save)
 
 
 def test_engines_take_turns_and_copies_are_their_measure(tmp_path: Path) -> None:
     engines = [name for name in available_engines() if name in ("Gloo", "MPI", "deepex shared")]
     plan = FabricsPlan(engines=engines, ranks=(2,), megabytes=(1,), rounds=2)
     kept: list[str] = []
-    book = remember(kept)
-    measure_fabrics(plan, tmp_path, book, quiet)
-    rows = {row.name: row for row in book.of("fabrics", "local")}
+    results = remember(kept)
+    measure_fabrics(plan, tmp_path, results, quiet)
+    rows = {row.name: row for row in results.of("fabrics", "local")}
     assert set(rows) == {*engines, "copy"}
     assert all(row.error is None and row.turns == 2 for row in rows.values())
     speeds = {name: row.gigabytes_per_second or 0.0 for name, row in rows.items()}
@@ -60,9 +60,9 @@ def test_steps_are_compared_with_ddp_and_a_variant_that_fails_is_noted(tmp_path:
     plan = local_plan(quick=True)
     chosen = [variant for variant in plan.variants if variant.name in (DDP, "local:epoch")]
     plan = replace(plan, variants=[*chosen, replace(chosen[1], name="broken", sync="hybrid:5")])
-    book = remember([])
-    measure_steps(plan, local_network(2), tmp_path, book, quiet)
-    rows = {row.name: row for row in book.of("steps", "local")}
+    results = remember([])
+    measure_steps(plan, local_network(2), tmp_path, results, quiet)
+    rows = {row.name: row for row in results.of("steps", "local")}
     ddp, own = rows[DDP], rows["local:epoch"]
     assert ddp.wall_ms is not None
     assert own.wall_ms is not None
@@ -76,12 +76,12 @@ def test_steps_are_compared_with_ddp_and_a_variant_that_fails_is_noted(tmp_path:
 
 def test_runs_are_told_by_their_records_and_not_repeated(tmp_path: Path) -> None:
     before = Row(part="learning", network="local", name="local:epoch", ranks=2, seed=0)
-    book = Book(lambda rows: None, [before, replace(before, name="allreduce", error="stopped")])
+    results = Results(lambda rows: None, [before, replace(before, name="allreduce", error="stopped")])
     plan = LearningPlan(strategies=("allreduce", "local:epoch"), epochs=1)
     said: list[str] = []
-    measure_learning(plan, local_network(2), tmp_path, book, said.append)
+    measure_learning(plan, local_network(2), tmp_path, results, said.append)
     assert said == ["learning, local, seed 0: allreduce", "learning, local, seed 0: local:epoch: done before"]
-    row, other = book.of("learning", "local")
+    row, other = results.of("learning", "local")
     assert other == before
     assert row.error is None
     assert (row.ranks, row.epochs, row.target_reached, row.metric) == (2, 1, False, "rmse")
@@ -90,14 +90,14 @@ def test_runs_are_told_by_their_records_and_not_repeated(tmp_path: Path) -> None
 
 def test_a_rank_that_dies_is_told_with_its_last_words(tmp_path: Path) -> None:
     spec = {"part": "steps", "trainer": "plain", "network": "absent"}
-    crew = start_crew("tried", local_network(1), tmp_path / "crew", spec)
-    with pytest.raises(TrainingError, match="tried was not ready: KeyError: 'absent'"), crew:
+    pool = start_pool("tried", local_network(1), tmp_path / "pool", spec)
+    with pytest.raises(TrainingError, match="tried was not ready: KeyError: 'absent'"), pool:
         pass
 
 
 def test_plans_have_all_that_is_compared() -> None:
     local, cluster = ({variant.name for variant in plan().variants} for plan in (local_plan, cluster_plan))
-    both = {ALONE_PLAIN, ALONE_deepex, DDP, "DDP, bucket views", "allreduce", "allreduce+bf16", "lagged", "local:epoch"}
+    both = {ALONE_PLAIN, ALONE_DEEPEX, DDP, "DDP, bucket views", "allreduce", "allreduce+bf16", "lagged", "local:epoch"}
     assert both | {"local:8", "background:8", "hybrid:2", "async"} <= local
     assert both | {"local:16", "background:16", "hybrid:2", SLOWED, "hierarchical(allreduce,local:16)"} <= cluster
 
@@ -105,11 +105,11 @@ def test_plans_have_all_that_is_compared() -> None:
 def test_finished_parts_are_not_measured_again(tmp_path: Path) -> None:
     done = replace(STEP, network="local", is_finished=True)
     (tmp_path / "rows.json").write_text(to_json([done, replace(STEP, name="half done")]))
-    book = Book(lambda rows: None, read_rows(tmp_path / "rows.json"))
+    results = Results(lambda rows: None, read_rows(tmp_path / "rows.json"))
     said: list[str] = []
-    measure(["steps"], local_network(2), book, said.append, lambda part: None)
+    measure(["steps"], local_network(2), results, said.append, lambda part: None)
     assert said == ["steps, local: done before"]
-    assert [row.name for row in book.rows] == [DDP], "what was not finished is forgotten"
+    assert [row.name for row in results.rows] == [DDP], "what was not finished is forgotten"
     (tmp_path / "rows.json").write_text('[{"workload": "tiny"}]')
     with pytest.raises(UsageError, match="holds no rows of this benchmark"):
         read_rows(tmp_path / "rows.json")
@@ -118,7 +118,7 @@ def test_finished_parts_are_not_measured_again(tmp_path: Path) -> None:
 def test_conclusions_name_each_figure_its_target_and_whether_it_was_met() -> None:
     rows = [
         STEP,
-        replace(STEP, name=ALONE_deepex, wall_ms=200.0),
+        replace(STEP, name=ALONE_DEEPEX, wall_ms=200.0),
         replace(STEP, name="allreduce", ratio=0.97),
         replace(STEP, name="allreduce+bf16", ratio=1.7),
         replace(STEP, name="lagged", wall_ms=1010.0, sync_ms=1000.0),
@@ -131,8 +131,8 @@ def test_conclusions_name_each_figure_its_target_and_whether_it_was_met() -> Non
     for words in (
         "allreduce against DDP, wall time of a step: 0.97 × (target ≥ 0.98 ×: NOT met)",
         "allreduce+bf16 against DDP, wall time of a step: 1.70 × (target ≥ 1.6 ×: met)",
-        "hidden: 95% (target ≥ 80%: met)",
-        "in sync: 4.0% (target < 5%: met)",
+        "hidden: 95 % (target ≥ 80 %: met)",
+        "in sync: 4.0 % (target < 5 %: met)",
         "local:16 against DDP, samples/s: 6.00 × (target ≥ 5 ×: met)",
         "against beside a healthy one: 1.02 × (target ≥ 0.95 ×: met)",
         "(steps, cluster): tired",

@@ -98,10 +98,10 @@ def test_copies_are_told_in_groups_whatever_their_labels_say() -> None:
     x[8] = x[1]
     labels = np.arange(20) % 4
     source = ArraySource({"x": x, "label": labels}, {"x": Field(shape=(6,), dtype="float64"), "label": LABEL})
-    warning = _one(check(source), "copies")
+    warning = _one(check(source), "duplicates")
     assert warning.sentence == "4 of 20 samples repeat another: 2 groups with equal x."
     assert warning.samples == ("1 = 8", "2 = 4 = 11 = 1 more")
-    assert not any(item.kind == "copies" for item in check(source, compare=["x", "label"]).items)
+    assert not any(item.kind == "duplicates" for item in check(source, compare=["x", "label"]).items)
 
 
 def test_content_on_both_sides_of_a_split_by_name_is_an_error() -> None:
@@ -114,7 +114,7 @@ def test_content_on_both_sides_of_a_split_by_name_is_an_error() -> None:
     error = _one(check(ArraySource({"x": x}, names=names)), "leakage")
     assert error.severity == "error"
     held_back = len(parts["validation"])
-    assert f"1 of {held_back} validation samples has a copy among those for training" in error.sentence
+    assert f"1 of {held_back} validation samples has a duplicate among those for training" in error.sentence
     pair = sorted((int(parts["validation"][0]), int(parts["train"][7])))
     assert error.samples == (f"frame{pair[0]} = frame{pair[1]}",)
 
@@ -127,7 +127,7 @@ def test_content_on_both_sides_of_a_field_is_an_error_and_the_names_do_not_matte
     assert not check(source, split="split").of("error")
     x[77] = x[3]
     error = _one(check(source, split="split"), "leakage")
-    assert "copies with another value of 'split'" in error.sentence
+    assert "duplicates with another value of 'split'" in error.sentence
     assert error.samples == ("3 = 13 = 77",)
 
 
@@ -159,7 +159,7 @@ def test_samples_that_cannot_be_read_are_listed_and_the_others_are_checked(tmp_p
     assert error.sentence.startswith("1 sample can't be read. ")
     assert "1.png" in error.sentence
     assert error.samples == ("1.png",)
-    assert _one(findings, "copies").samples == ("2.png = copy.png",)
+    assert _one(findings, "duplicates").samples == ("2.png = copy.png",)
 
 
 def test_wrong_fields_and_shares_are_refused() -> None:

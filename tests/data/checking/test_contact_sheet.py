@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from deepex.data.checking.contact_sheet import draw_sheet, read_samples
-from deepex.data.checking.thumbnails import DARK, WRONG, Scale, choose_panels
+from deepex.data.checking.thumbnails import DARK, WRONG, Scale, choose_thumbnails
 from deepex.data.source import ArraySource, Source
 from deepex.data.sources import open_source
 from deepex.errors import DataError
@@ -24,13 +24,13 @@ def test_a_few_of_each_class_are_shown() -> None:
     source = ArraySource(
         {"x": torch.rand(303, 8, 8), "label": labels}, {"x": Field(shape=(8, 8), dtype="float32"), "label": LABEL}
     )
-    shown = [sample.label for sample in read_samples(source, choose_panels(source.spec), 48)]
+    shown = [sample.label for sample in read_samples(source, choose_thumbnails(source.spec), 48)]
     assert shown == ["cat"] * 16 + ["dog"] * 3 + ["eel"] * 16
 
 
 def test_without_classes_samples_are_taken_evenly_up_to_the_last() -> None:
     source = ArraySource({"x": torch.rand(1000, 8, 8)})
-    names = [sample.name for sample in read_samples(source, choose_panels(source.spec), 5)]
+    names = [sample.name for sample in read_samples(source, choose_thumbnails(source.spec), 5)]
     assert names == ["0", "250", "500", "749", "999"]
 
 
@@ -67,14 +67,14 @@ def test_numbers_go_from_light_to_dark_and_what_is_none_stands_out() -> None:
 def test_shapes_of_every_kind_are_drawn(shape: tuple[int, ...], channels: tuple[str, ...], titles: list[str]) -> None:
     values = torch.rand(5, *shape, generator=torch.Generator().manual_seed(0))
     source = ArraySource({"x": values}, {"x": Field(shape=shape, dtype="float32", channels=channels)})
-    assert [panel.title for panel in choose_panels(source.spec)] == titles
+    assert [thumbnail.title for thumbnail in choose_thumbnails(source.spec)] == titles
     pixels = _drawn(source)
     assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 20
 
 
 def test_fields_stand_beside_each_other_and_single_numbers_are_left_out() -> None:
     source = ArraySource({"image": torch.rand(4, 8, 8), "mask": torch.rand(4, 8, 8) < 0.5, "heat": torch.rand(4)})
-    assert [panel.field for panel in choose_panels(source.spec)] == ["image", "mask"]
+    assert [thumbnail.field for thumbnail in choose_thumbnails(source.spec)] == ["image", "mask"]
     _drawn(source)
 
 
@@ -88,7 +88,7 @@ def test_samples_that_cannot_be_read_are_marked(tmp_path: Path) -> None:
         Image.new("RGB", (16, 16)).save(tmp_path / f"{number}.png")
     (tmp_path / "1.png").write_bytes(b"no image")
     source = open_source(tmp_path)
-    samples = read_samples(source, choose_panels(source.spec), 48)
+    samples = read_samples(source, choose_thumbnails(source.spec), 48)
     assert [sample.label for sample in samples] == ["", "can't be read", ""]
     assert (_drawn(source) == WRONG).all(axis=2).any()
 

@@ -7,7 +7,7 @@ import torch
 
 from deepex.data import ArraySource, Feed, Plan, Preparation, Subset
 from deepex.data.feeding.augment import Flip
-from deepex.data.feeding.cache import Kept
+from deepex.data.feeding.cache import Cache
 from deepex.data.feeding.convert import Convert
 from deepex.data.source import Indices, allocate
 from deepex.errors import DataError
@@ -61,13 +61,13 @@ def test_a_feed_delivers_the_plan_s_samples() -> None:
         assert batch["y"].dtype == torch.float64
 
 
-@pytest.mark.parametrize("keep", [None, 0, 20 * 12, 1 << 20])
-def test_batches_are_the_plan_s_converted_whoever_reads_them(keep: int | None) -> None:
+@pytest.mark.parametrize("cached_bytes", [None, 0, 20 * 12, 1 << 20])
+def test_batches_are_the_plan_s_converted_whoever_reads_them(cached_bytes: int | None) -> None:
     source = Watched(wait=slow)
     feeding = feed(source)
     feeding.batch(0, 0)
-    if keep is not None:
-        feeding.keep(keep)
+    if cached_bytes is not None:
+        feeding.start_cache(cached_bytes)
     for epoch in range(3):
         for step in range(feeding.plan.steps_per_epoch):
             batch = feeding.batch(epoch, step)
@@ -79,10 +79,10 @@ def test_batches_are_the_plan_s_converted_whoever_reads_them(keep: int | None) -
     assert "deepex-feed" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_what_is_kept_is_read_once() -> None:
+def test_what_is_cached_is_read_once() -> None:
     source = Watched()
     feeding = feed(source)
-    feeding.keep(1 << 20)
+    feeding.start_cache(1 << 20)
     for epoch in range(6):
         for step in range(8):
             feeding.batch(epoch, step)
@@ -163,15 +163,15 @@ def test_augmentation_does_not_depend_on_the_number_of_ranks() -> None:
     assert samples(1) == samples(2) == samples(3) == samples(8)
 
 
-def test_a_kept_source_mixes_what_it_has_and_what_it_has_not() -> None:
+def test_a_cache_mixes_what_it_has_and_what_it_has_not() -> None:
     source = Watched()
-    kept = Kept(source, num_bytes=1 << 20)
-    kept.read([1, 2, 3], allocate(kept.spec, 3))
-    out = allocate(kept.spec, 6)
-    kept.read([9, 2, 9, 1, 40], out)
+    cache = Cache(source, num_bytes=1 << 20)
+    cache.read([1, 2, 3], allocate(cache.spec, 3))
+    out = allocate(cache.spec, 6)
+    cache.read([9, 2, 9, 1, 40], out)
     assert out["y"][:5].tolist() == [9, 2, 9, 1, 40]
-    assert kept.num_kept == 5
+    assert cache.num_cached == 5
     assert source.reads == [1, 2, 3, 9, 9, 40]
-    kept.read([40, 3], out)
+    cache.read([40, 3], out)
     assert out["x"][:2].tolist() == [[40, 80], [3, 6]]
     assert len(source.reads) == 6

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepex.data.feeding.plan import DataConfig, Plan, class_weights
+from deepex.data.feeding.plan import DataConfig, Plan, SequentialPlan, class_weights
 from deepex.errors import ConfigError
 
 Shuffle = Literal["global", "local"]
@@ -92,3 +92,19 @@ def test_wrong_numbers_are_refused() -> None:
         DataConfig(batch=0)
     with pytest.raises(ConfigError, match=r"data\.memory_gib = -1"):
         DataConfig(memory_gib=-1)
+
+
+@given(sizes, st.integers(1, 7), st.integers(1, 60))
+def test_in_order_each_batch_is_one_rank_s_whatever_the_number_of_ranks(size: int, batch: int, count: int) -> None:
+    ranks = [SequentialPlan(num_samples=count, batch=batch, rank=rank, size=size) for rank in range(size)]
+    dealt = sorted((each.tolist() for plan in ranks for each in plan.indices(0)), key=lambda each: each[0])
+    assert dealt == [list(range(first, min(first + batch, count))) for first in range(0, count, batch)]
+    assert sorted(np.concatenate([plan.owned() for plan in ranks]).tolist()) == list(range(count))
+    assert [plan.steps_per_epoch for plan in ranks] == [len(plan.indices(1)) for plan in ranks]
+
+
+def test_after_the_last_batch_in_order_nothing_is_sure_to_follow() -> None:
+    in_order = SequentialPlan(num_samples=10, batch=4)
+    assert [in_order.following(0, step) for step in range(3)] == [(0, 1), (0, 2), None]
+    training = Plan(num_samples=10, batch=4)
+    assert [training.following(3, step) for step in range(2)] == [(3, 1), (4, 0)]

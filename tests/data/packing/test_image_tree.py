@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from deepex.data.packing.image_tree import write_tree
+from deepex.data.packing.image_tree import write_image_tree
 from deepex.data.source import ArraySource
 from deepex.errors import DataError
 from deepex.fabric import Fabric
@@ -37,7 +37,7 @@ def pictures(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_picture_stands_in_its_class_and_holds_its_pixels(channels: int, tmp_path: Path) -> None:
     source = make_source(channels, count=30)
-    write_tree(source, tmp_path)
+    write_image_tree(source, tmp_path)
     assert len(pictures(tmp_path)) == 30
     with Image.open(tmp_path / "val" / "dog" / "probe00009_t0.png") as image:
         stored = source.tensors["image"][9].permute(1, 2, 0).squeeze(-1).numpy()
@@ -48,20 +48,20 @@ def test_every_picture_stands_in_its_class_and_holds_its_pixels(channels: int, t
 def test_what_is_there_is_left_and_what_is_missing_is_written_by_two_ranks_as_by_one(tmp_path: Path) -> None:
     source = make_source()
     told: list[tuple[int, int]] = []
-    write_tree(source, tmp_path / "one")
-    write_tree(source, tmp_path / "two", ranks=2, tell=lambda done, total: told.append((done, total)))
+    write_image_tree(source, tmp_path / "one")
+    write_image_tree(source, tmp_path / "two", ranks=2, tell=lambda done, total: told.append((done, total)))
     assert pictures(tmp_path / "one") == pictures(tmp_path / "two")
     assert told[-1] == (1200, 1200)
     kept, lost = (tmp_path / "two" / "train" / "cat" / f"probe0000{number}_t0.png" for number in (0, 2))
     stamp = kept.stat().st_mtime_ns
     lost.unlink()
-    write_tree(source, tmp_path / "two")
+    write_image_tree(source, tmp_path / "two")
     assert lost.exists()
     assert kept.stat().st_mtime_ns == stamp
 
 
 def _write_as_rank(fabric: Fabric, folder: Path) -> None:
-    write_tree(make_source(), folder, fabric=fabric)
+    write_image_tree(make_source(), folder, fabric=fabric)
 
 
 def test_ranks_of_a_launcher_share_the_work(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_ranks_of_a_launcher_share_the_work(tmp_path: Path) -> None:
 
 def test_samples_that_are_no_pictures_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="without --png"):
-        write_tree(ArraySource({"x": torch.zeros(3, 2)}), tmp_path / "tree")
+        write_image_tree(ArraySource({"x": torch.zeros(3, 2)}), tmp_path / "tree")
     (tmp_path / "file").touch()
     with pytest.raises(DataError, match="is a file"):
-        write_tree(make_source(count=2), tmp_path / "file")
+        write_image_tree(make_source(count=2), tmp_path / "file")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from deepex.data import ArraySource, Source, Subset
-from deepex.data.feeding.cache import Kept
+from deepex.data.feeding.cache import Cache
 from deepex.data.packing.pack import PackConfig, pack
 from deepex.data.packing.packed import PackedSource
 from deepex.data.source import allocate, read_all, read_field
@@ -164,7 +164,7 @@ def test_it_keeps_the_promises_of_a_source(tmp_path: Path, kind: str) -> None:
     made: dict[str, Source] = {
         "file": source,
         "shards": source,
-        "kept": Kept(source, num_bytes=500 * source.spec.num_bytes),
+        "kept": Cache(source, num_bytes=500 * source.spec.num_bytes),
         "staged": Subset(Staged(source, np.arange(1200), 5000), np.arange(40, 1160)),
     }
     check_source(lambda: made[kind])

@@ -156,7 +156,7 @@ def test_labels_of_single_numbers_are_int64(tmp_path: Path) -> None:
     assert read_all(free)["y"].tolist() == [0, 1, 2, 9]
     bound = open_source(file, options=["label=y", "classes=a,b,c"])
     assert _read(bound, 2, 1)["y"].tolist() == [2, 1]
-    with pytest.raises(SampleError, match=r"x.h5, sample 3: label 9 is out of range. Allowed: 0 to 2 \(a, b, c\)"):
+    with pytest.raises(SampleError, match=r"x.h5, sample 3: label 9 is out of range. Allowed: 0 to 2 \(a, b and c\)"):
         _read(bound, 0, 3)
     parts = _write(tmp_path / "part.h5", {"y": np.array([0.0, 0.5, np.nan, -1.0])})
     fractions = open_source(parts, options=["label=y"])

@@ -98,7 +98,7 @@ def test_damage_is_told(tmp_path: Path) -> None:
 def test_labels_that_do_not_fit_are_told(tmp_path: Path) -> None:
     file = _save(tmp_path / "images-idx3-ubyte", _images(3))
     _save(tmp_path / "labels-idx1-ubyte", np.array([0, 1, 5], dtype=np.uint8))
-    with pytest.raises(SampleError, match=r"sample 2: label 5 is out of range\. Allowed: 0 to 1 \(a, b\)"):
+    with pytest.raises(SampleError, match=r"sample 2: label 5 is out of range\. Allowed: 0 to 1 \(a and b\)"):
         read_all(open_source(file, options=["classes=a,b"]))
     _save(tmp_path / "labels-idx1-ubyte", np.array([0, 1], dtype=np.uint8))
     with pytest.raises(DataError, match=r"image \(3, 1, 6, 5\), label \(2,\): not the same number of samples"):

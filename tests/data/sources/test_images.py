@@ -81,7 +81,7 @@ def test_an_image_beside_the_class_folders_and_one_in_an_unknown_folder_are_told
     out = {"label": read_all(open_source(tmp_path / "a"))["image"][:, 0, 0, 0].long()}
     source.read([names.index("b/2.png")], out)
     assert out["label"].tolist() == [0]
-    with pytest.raises(SampleError, match=r"a/1.png is of class 'a'. Allowed: b, c."):
+    with pytest.raises(SampleError, match=r"a/1.png is of class 'a'. Allowed: b and c."):
         source.read([names.index("a/1.png")], out)
     with pytest.raises(SampleError, match=r"3.png lies in no class folder.*--skip-bad"):
         source.read([names.index("3.png")], out)
@@ -284,7 +284,7 @@ def test_labels_out_of_range_and_unlisted_images_are_told_on_reading(three: Path
     source = open_source(three, "images", ["labels=labels.csv", "classes=x,y"])
     out = read_all(open_source(three, "images", ["labels=labels.csv"]), limit=1)
     source.read([1], out)
-    with pytest.raises(SampleError, match=r"a.png: label 2 is out of range. Allowed: 0 to 1 \(x, y\)."):
+    with pytest.raises(SampleError, match=r"a.png: label 2 is out of range. Allowed: 0 to 1 \(x and y\)."):
         source.read([1, 0], {name: buffer.repeat_interleave(2, 0) for name, buffer in out.items()})
     with pytest.raises(SampleError, match=r"deep/c.png is not listed in .*labels.csv"):
         source.read([2], out)

@@ -96,7 +96,7 @@ def test_numbers_of_every_dtype_and_byte_order(tmp_path: Path, dtype: str) -> No
     ("labels", "classes", "problem"),
     [
         (np.array([0, 1, 5]), "classes=a,b", r"classes.npy, sample 2: label 5 is out of range. Allowed: 0 to 1"),
-        (np.array([0, 1, -1]), "classes=", r"sample 2: label -1 is out of range. Allowed: 0 to 1 \(0, 1\)"),
+        (np.array([0, 1, -1]), "classes=", r"sample 2: label -1 is out of range. Allowed: 0 to 1 \(0 and 1\)"),
         (np.array([0, 1, 0.5]), "classes=", "sample 2: label 0.5 is out of range"),
         (np.array([0, 1, np.inf]), "classes=", "sample 2: label inf is out of range"),
         (np.array([0, 1, 255], dtype=np.uint8), "classes=a,b", "sample 2: label 255 is out of range"),

@@ -1,27 +1,26 @@
 """What people read while a run goes on."""
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deepex.record.folder import RunFolder
+from deepex.record.rows import Advice, Diagnosis, EpochRow
 from deepex.record.sinks.progress import ProgressFile, build_listener
+from tests.rows import epoch_row
 
 
-def epoch(bound: str | None, number: int = 1, *, thin: bool = False) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "epoch": number, "loss": 0.5, "metric": "rmse", "value": 0.2, "samples_per_second": 1000.0, "seconds": 2.0,
-    }  # fmt: skip
-    advice = [{"change": "--sync local:8", "gain": 1.31, "sentence": "About 1.31 times."}] if bound == "latency" else []
-    if bound is not None:
-        row["diagnosis"] = {"bound": bound, "verdict": f"Bound by {bound}.", "advice": advice, "thin": thin}
-    return row
+def epoch(bound: str | None, number: int = 1, *, thin: bool = False) -> EpochRow:
+    if bound is None:
+        return epoch_row(epoch=number)
+    advice = (Advice(change="--sync local:8", gain=1.31, sentence="About 1.31 times."),) if bound == "latency" else ()
+    found = Diagnosis(bound=bound, verdict=f"Bound by {bound}.", evidence=(), advice=advice, shares={}, thin=thin)
+    return epoch_row(epoch=number, diagnosis=found)
 
 
-def lines(capsys: pytest.CaptureFixture[str], *rows: dict[str, Any]) -> list[str]:
+def lines(capsys: pytest.CaptureFixture[str], *rows: EpochRow) -> list[str]:
     listener = build_listener("lines", 9, "< 0.1")
     for row in rows:
         listener.epoch(row)
@@ -62,19 +61,19 @@ class Heard:
     def step(self, epoch: int, step: int, steps: int, seconds: float) -> None:
         self.told.append(("step", epoch, step, steps, seconds))
 
-    def epoch(self, row: Mapping[str, Any]) -> None:
-        self.told.append(("epoch", row["epoch"]))
+    def epoch(self, row: EpochRow) -> None:
+        self.told.append(("epoch", row.epoch))
 
     def close(self) -> None:
         self.told.append(("close",))
 
 
-ABOUT = {"epochs": 50, "target": {"metric": "rmse", "threshold": 0.1, "direction": "min"}}
+TARGET = {"metric": "rmse", "threshold": 0.1, "direction": "min"}
 
 
 def test_where_a_run_stands_is_noted_at_most_every_two_seconds(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run")
-    listener = ProgressFile(Heard(), folder, ABOUT)
+    listener = ProgressFile(Heard(), folder, 50, TARGET)
     assert (folder.read_json("progress.json")["step"], folder.read_json("progress.json")["ended"]) == (0, False)
     noted = []
     for number in range(100):
@@ -83,7 +82,8 @@ def test_where_a_run_stands_is_noted_at_most_every_two_seconds(tmp_path: Path) -
     assert sorted(set(noted)) == [1, 21, 41, 61, 81]
     note = folder.read_json("progress.json")
     assert abs(note.pop("time") - time.time()) < 60
-    assert note == {**ABOUT, "epoch": 3, "step": 81, "steps": 500, "seconds": pytest.approx(69.2), "ended": False}
+    here = {"epoch": 3, "step": 81, "steps": 500, "seconds": pytest.approx(69.2), "ended": False}
+    assert note == {**here, "epochs": 50, "target": TARGET}
     listener.close()
     note = folder.read_json("progress.json")
     assert (note["epoch"], note["step"], note["ended"]) == (3, 100, True)
@@ -92,7 +92,7 @@ def test_where_a_run_stands_is_noted_at_most_every_two_seconds(tmp_path: Path) -
 
 def test_who_listens_hears_everything_and_a_note_that_fails_ends_nothing(tmp_path: Path) -> None:
     heard = Heard()
-    listener = ProgressFile(heard, RunFolder(tmp_path / "gone"), ABOUT)
+    listener = ProgressFile(heard, RunFolder(tmp_path / "gone"), 50, TARGET)
     listener.say("hello")
     listener.step(0, 1, 9, 0.5)
     listener.epoch(epoch("input"))

@@ -14,13 +14,16 @@ from PIL import Image
 
 from deepex.errors import RunFolderError
 from deepex.record.folder import RunFolder
+from deepex.record.illustration import Matrix, PointCloud, ScatterPanel
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
 from deepex.report.paper.paper import LOOK, draw_figure, save_figures
-from deepex.report.run.run_data import Material, RankTime
-from deepex.report.run.sections.pictures import confusion, loss_curve, metric_curve, phase_bars, point_cloud, prediction
+from deepex.report.run.run_data import RankTime, RunData
+from deepex.report.run.sections.curves import loss_curve, metric_curve
+from deepex.report.run.sections.phases import phase_bars
+from deepex.report.run.sections.pictures import confusion, point_cloud, prediction
 from deepex.report.style import ACCENT, GOAL, PHASE_COLOURS, Figure
 from deepex.tasks.protein import recipe
-from deepex.train.task import Matrix, PointCloud, ScatterPanel
+from tests.rows import epoch_row, run_record
 
 RED, BLUE = "#d62728", "#0000ff"
 
@@ -28,11 +31,12 @@ RED, BLUE = "#d62728", "#0000ff"
 def make_figures() -> dict[str, Figure]:
     """Every kind of figure that a run's page has."""
     rows = [
-        {"epoch": n, "seconds": 2.5 * n, "loss": 9 / n, "reconstruction": 7 / n, "value": 0.3 / n} for n in range(1, 4)
+        epoch_row(epoch=n, seconds=2.5 * n, losses={"loss": 9 / n, "reconstruction": 7 / n}, value=0.3 / n)
+        for n in range(1, 4)
     ]
-    material = Material(
-        folder=RunFolder(Path("run")), recipe=recipe(), record={}, summary=None, rows=list(rows), ranks=[],
-        diagnosis=None, illustration=None, why_no_pictures="",
+    data = RunData(
+        folder=RunFolder(Path("run")), recipe=recipe(), record=run_record(), summary=None, rows=rows, ranks=[],
+        illustration=None, why_no_pictures="",
     )  # fmt: skip
     seconds = dict.fromkeys(STEP_PHASES, 2.0) | dict.fromkeys(BESIDE_PHASES, 0.5)
     ranks = [RankTime(rank=rank, host="n1", wall_seconds=10.0, phase_seconds=seconds) for rank in range(3)]
@@ -44,7 +48,7 @@ def make_figures() -> dict[str, Figure]:
     cloud = PointCloud(title="t", caption="c", axes=("a", "b", "c"), points=points, colours={"heat (K)": heat})
     return {
         "loss": loss_curve(rows, "seconds"),
-        "metric": metric_curve(material, "epoch"),
+        "metric": metric_curve(data, "epoch"),
         "phases": phase_bars(ranks),
         "points": point_cloud(cloud)[0],
         "matrix": confusion(Matrix(title="t", caption="c", names=("Al", "Cu"), counts=np.array([[3, 1], [0, 4]]))),

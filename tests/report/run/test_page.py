@@ -13,50 +13,25 @@ from selenium.webdriver import ActionChains, Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from deepex.data import ArraySource
-from deepex.data.packing.pack import pack
 from deepex.launch.start import start
 from deepex.record.folder import RunFolder
+from deepex.record.illustration import Illustration, ImageGrid, Matrix, Picture, Scatter, ScatterPanel
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
 from deepex.report import write_report
 from deepex.report.html import Gallery
 from deepex.report.run.page import build_page
-from deepex.report.run.run_data import read_material
+from deepex.report.run.run_data import read_run
 from deepex.tasks.arrays import ArrayTask
 from deepex.tasks.protein import Protein, recipe
 from deepex.train.recipe import Recipe, StopConfig
-from deepex.train.task import Illustration, ImageGrid, Matrix, Picture, Scatter, ScatterPanel
-
-RESIDUES = 28
-
-
-def write_data_set(path: Path, frames_each: int = 60, num_trajectories: int = 4) -> None:
-    """Contact maps of random chains, more or less drawn together; the last trajectory is held back."""
-    generator = np.random.default_rng(0)
-    count = frames_each * num_trajectories
-    native_fraction = generator.uniform(0, 1, count).astype(np.float32)
-    steps = generator.normal(0, 1, (count, RESIDUES, 3)) * (4 - 3 * native_fraction[:, None, None])
-    places = np.cumsum(steps, axis=1)
-    distances = np.linalg.norm(places[:, :, None] - places[:, None], axis=-1)
-    size = np.sqrt(np.square(places - places.mean(1, keepdims=True)).sum(2).mean(1)).astype(np.float32)
-    temperatures = np.repeat(np.linspace(300, 390, num_trajectories, dtype=np.float32), frames_each)
-    arrays = {
-        "contact_map": distances < 8,
-        "temperature": temperatures,
-        "radius_of_gyration": size,
-        "rmsd": size / 2,
-        "native_fraction": native_fraction,
-        "trajectory": np.repeat(np.arange(num_trajectories, dtype=np.int32), frames_each),
-    }
-    trajectories = [{"validation": number == num_trajectories - 1} for number in range(num_trajectories)]
-    pack(ArraySource(arrays), path, attributes={"trajectories": trajectories})
+from tests.chains import write_chains
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run of two epochs with its page."""
     place = tmp_path_factory.mktemp("report")
-    write_data_set(place / "chains.h5")
+    write_chains(place / "chains.h5")
     chosen = replace(recipe(), task=Protein(file=str(place / "chains.h5")), stop=StopConfig(epochs=2, target=0.01))
     folder = start(chosen, place / "run", "quiet")
     write_report(folder)
@@ -170,7 +145,7 @@ def test_every_kind_of_picture_is_drawn(copied: RunFolder, opened: Callable[[Pat
         ),
     ]
     shown = Illustration(findings={}, sentence="It shows.", pictures=pictures)
-    copied.write_text(copied.page.name, build_page(replace(read_material(copied), illustration=shown), Gallery()))
+    copied.write_text(copied.page.name, build_page(replace(read_run(copied), illustration=shown), Gallery()))
     driver = opened(copied.page)
     sizes = driver.execute_script("return [...document.images].map(image => [image.naturalWidth, image.naturalHeight])")
     assert sizes == [[9, 6]] * 2 + [[8, 8]] * 3
@@ -238,11 +213,28 @@ def test_run_without_an_epoch_has_a_page(copied: RunFolder) -> None:
     assert "recipe.toml" in page
 
 
-def test_run_whose_data_is_gone_has_a_page_without_pictures(copied: RunFolder) -> None:
-    text = copied.recipe.read_text().replace("chains.h5", "gone.h5")
-    copied.write_text("recipe.toml", text)
+def test_a_page_needs_neither_the_data_nor_a_checkpoint_and_changes_no_file_of_the_record(copied: RunFolder) -> None:
+    copied.write_text("recipe.toml", copied.recipe.read_text().replace("chains.h5", "gone.h5"))
+    shutil.rmtree(copied.checkpoints)
+
+    def record() -> dict[Path, bytes]:
+        files = [path for path in copied.path.rglob("*") if path.is_file() and path.parent.name != "figures"]
+        return {path: path.read_bytes() for path in files if path != copied.page}
+
+    before, first = record(), copied.page.read_text()
+    copied.page.unlink()
     page = write_report(copied).read_text()
-    assert "There are no pictures: there is no data file" in page
+    assert "of the variance of the fraction of native contacts" in page
+    assert len(page) == pytest.approx(len(first), rel=0.01)
+    assert record() == before
+
+
+def test_a_run_without_its_illustrations_has_a_page_that_says_so(copied: RunFolder) -> None:
+    (copied.path / "illustrations/arrays.npz").write_bytes(b"PK")
+    assert "There are no pictures: " in write_report(copied).read_text()
+    shutil.rmtree(copied.path / "illustrations")
+    page = write_report(copied).read_text()
+    assert "There are no pictures: the run left none. It was made by deepex" in page
     assert "did not reach its target" in page
 
 
@@ -250,7 +242,8 @@ def test_task_without_pictures_tells_how_its_metric_moved(line: ArrayTask, tmp_p
     folder = start(Recipe(task=line, stop=StopConfig(epochs=2, target=0.0)), tmp_path / "run", "quiet")
     page = write_report(folder).read_text()
     assert "From epoch 1 to epoch 2, loss went from" in page
-    assert "findings" not in folder.read_json("summary.json")
+    assert folder.read_json("summary.json")["findings"] == {}
+    assert not (folder.path / "illustrations").exists()
 
 
 def test_text_of_the_record_is_no_markup(copied: RunFolder, opened: Callable[[Path], Chrome]) -> None:

@@ -17,11 +17,14 @@ from deepex import api
 from deepex.cli.app import run_command
 from deepex.record.folder import RunFolder
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
+from deepex.record.provenance import Placement, Repository, write_record
+from deepex.record.typed_json import to_json
 from deepex.report.terminal.study_view import StudyNews, guess_seconds_left, show_study
 from deepex.study.folder import StudyFolder
 from deepex.study.plan import make_cells
 from deepex.study.sweep import PlannedRun
 from deepex.tasks import default_recipe
+from tests.rows import epoch_row, run_record, summary
 
 EPOCHS = 20
 
@@ -33,25 +36,33 @@ def write_run(path: Path, run: PlannedRun) -> None:
     folder = RunFolder.create(path)
     phases = dict.fromkeys(STEP_PHASES + BESIDE_PHASES, 0.1)
     phases |= {"forward": 0.7 / ranks, "backward": 0.9 / ranks, "sync": 0.1 * (ranks - 1)}
-    for epoch in range(1, EPOCHS + 1):
-        row = {"epoch": epoch, "seconds": epoch * seconds, "loss": 9.0 / epoch, "metric": "rmse"}
-        row |= {"value": 0.155 + 0.1 / epoch * ranks**0.25, "samples": 11904, "phase_seconds": phases}
-        folder.append_line("metrics.jsonl", row | {"noise_scale": 100.0 * epoch if ranks > 1 else None})
+    rows = [
+        epoch_row(
+            epoch=epoch,
+            seconds=epoch * seconds,
+            losses={"loss": 9.0 / epoch},
+            value=0.155 + 0.1 / epoch * ranks**0.25,
+            samples=11904,
+            phase_seconds=phases,
+            noise_scale=100.0 * epoch if ranks > 1 else None,
+        )
+        for epoch in range(1, EPOCHS + 1)
+    ]
+    for row in rows:
+        folder.append_line("metrics.jsonl", to_json(row))
     folder.write_text("recipe.toml", "")
-    summary = {"samples_per_second": 11904 / seconds, "gflops_per_second": 60.0, "share_of_peak": 0.6}
-    folder.write_json("summary.json", summary | {"noise_scale": 1500.0 if ranks > 1 else None, "energy_joules": None})
-    hardware = {"host": "n1", "processor": "A Processor", "instructions": "AVX2", "memory_gib": 8, "system": "Linux"}
-    record = {
-        "started": "2026-01-31T12:00:00+00:00",
-        "hardware": hardware | {"accelerators": 0},
-        "code": {"commit": "0" * 40, "clean": True},
-        "versions": {"torch": "2.13.0"},
-        "launcher": "torchrun",
-        "fabric": "shared",
-        "data_sha256": "f" * 64,
-        "places": [{"rank": rank, "host": "n1", "threads": 1, "cores": 1.0} for rank in range(ranks)],
-    }
-    folder.write_json("record.json", record)
+    noise = 1500.0 if ranks > 1 else None
+    rates = {"samples_per_second": 11904 / seconds, "gflops_per_second": 60.0, "share_of_peak": 0.6}
+    folder.write_json("summary.json", to_json(summary(ranks=ranks, noise_scale=noise, **rates)))
+    record = run_record(
+        code=Repository(commit="0" * 40, clean=True),
+        versions={"torch": "2.13.0"},
+        launcher="torchrun",
+        fabric="shared",
+        data_sha256="f" * 64,
+        places=tuple(Placement(rank=rank, host="n1", threads=1, cores=1.0) for rank in range(ranks)),
+    )
+    write_record(folder, record)
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,13 @@ from rich.text import Text
 from deepex.errors import RunFolderError
 from deepex.launch.start import start
 from deepex.record.folder import RunFolder
-from deepex.report.terminal.run_view import MAX_RANKS_READ, RunReader, View, describe_outcome, draw, find_lag, follow
+from deepex.record.typed_json import to_json
+from deepex.report.terminal.follow import View, follow
+from deepex.report.terminal.run_state import MAX_RANKS_READ, RunReader, find_lag
+from deepex.report.terminal.run_view import describe_outcome, draw
 from deepex.text import say_time
 from deepex.train.recipe import Recipe, StopConfig
+from tests.rows import rank_row
 
 WORK = {"input": 0.1, "forward": 0.4, "backward": 0.4, "update": 0.1, "sync": 0.0, "evaluate": 0.2, "checkpoint": 0.0}
 
@@ -60,8 +64,8 @@ def write_ranks(folder: RunFolder, num_ranks: int, slow: dict[int, float], epoch
     for rank in range(num_ranks):
         phases = {**WORK, "backward": 0.4 + slow.get(rank, 1.0) - 1.0}
         for number in range(1, epoch + 1):
-            row = {"epoch": number, "trains": True, "phase_seconds": phases}
-            folder.append_line(f"phases/rank{rank:05d}.jsonl", row)
+            row = rank_row(epoch=number, phase_seconds=phases)
+            folder.append_line(f"phases/rank{rank:05d}.jsonl", to_json(row))
 
 
 def test_a_complete_run_shows_its_curves_its_phases_and_its_outcome(folder: RunFolder) -> None:
@@ -157,9 +161,9 @@ def test_what_is_read_follows_the_files(folder: RunFolder) -> None:
     reader = RunReader(folder)
     assert len(reader.read().rows) == 3
     folder.append_line("metrics.jsonl", {**folder.read_lines("metrics.jsonl")[-1], "epoch": 4})
-    assert [row["epoch"] for row in reader.read().rows] == [1, 2, 3, 4]
+    assert [row.epoch for row in reader.read().rows] == [1, 2, 3, 4]
     folder.keep_lines("metrics.jsonl", 1)
-    assert [row["epoch"] for row in reader.read().rows] == [1]
+    assert [row.epoch for row in reader.read().rows] == [1]
 
 
 def test_a_recipe_of_one_s_own_is_not_taken_for_a_run(tmp_path: Path) -> None:
@@ -172,10 +176,10 @@ def test_ranks_that_lag_are_named_with_their_hosts_the_slowest_first(folder: Run
     (folder.path / "phases/rank00000.jsonl").unlink()
     write_ranks(folder, 8, {3: 1.3, 5: 1.5, 6: 1.05})
     folder.write_text("recipe.toml", folder.recipe.read_text().replace("ranks = 1", "ranks = 8"))
-    change(folder, "record.json", places=[{"rank": rank, "host": f"n[{rank // 2}]"} for rank in range(8)])
+    change(folder, "record.json", places=[{"rank": rank, "host": f"n[{rank // 2}]", "threads": 1} for rank in range(8)])
     said = shown(folder)
-    assert "line  8 ranks on n[0], n[1], n[2] and 1 more host" in said
-    assert "slower than the median rank in their own work: rank 5 on n[2] by 50 %, rank 3 on n[1] by 30 %\n" in said
+    assert "line  8 ranks on n[0], n[1], n[2] and 1 more, sync" in said
+    assert "slower than the median rank in their own work: rank 5 on n[2] by 50 % and rank 3 on n[1] by 30 %\n" in said
     assert "without a line" not in said
 
 
@@ -188,22 +192,23 @@ def test_a_rank_without_the_last_epoch_is_named_after_a_while(folder: RunFolder)
     (folder.path / "phases/rank00003.jsonl").unlink()
     assert "without a line" not in shown(folder)
     grow_old(folder, 30)
-    assert "without a line for epoch 3: rank 2, rank 3\n" in shown(folder)
+    assert "without a line for epoch 3: rank 2 and rank 3\n" in shown(folder)
 
 
 def test_a_rank_that_only_serves_parameters_does_not_count(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run")
     write_ranks(folder, 3, {}, epoch=1)
-    idle = {"epoch": 1, "trains": False, "phase_seconds": dict.fromkeys(WORK, 0.0)}
-    folder.write_text("phases/rank00003.jsonl", json.dumps(idle) + "\n")
+    idle = rank_row(trains=False, phase_seconds=dict.fromkeys(WORK, 0.0))
+    folder.append_line("phases/rank00003.jsonl", to_json(idle))
     lag = find_lag(folder, 4, 1)
     assert (dict(lag.slower), list(lag.absent)) == ({}, [])
 
 
 def test_of_ten_thousand_ranks_some_are_read_and_that_is_said(folder: RunFolder) -> None:
-    row = json.dumps({"epoch": 3, "trains": True, "phase_seconds": WORK}) + "\n"
-    slow = json.dumps({"epoch": 3, "trains": True, "phase_seconds": {**WORK, "input": 0.5}}) + "\n"
-    early = json.dumps({"epoch": 1, "trains": True, "phase_seconds": WORK}) + "\n"
+    early, row, slow = (
+        json.dumps(to_json(rank_row(epoch=epoch, phase_seconds=phases))) + "\n"
+        for epoch, phases in ((1, WORK), (3, WORK), (3, {**WORK, "input": 0.5}))
+    )
     for rank in range(10_000):
         (folder.path / f"phases/rank{rank:05d}.jsonl").write_text(early + (slow if rank >= 9_900 else row))
     # So long a file would be noticed if it were read as a whole.

@@ -1,4 +1,4 @@
-"""The simulator agrees with abTEM, keeps its electrons, shows a crystal's symmetry, and refuses what can't be."""
+"""The simulator agrees with abTEM on a tilted crystal, shows a crystal's symmetry, and refuses what can't be."""
 
 import math
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from deepex.errors import ConfigError, DataError, DeepexError
+from deepex.errors import DataError
 from deepex.science.diffraction.crystals import (
     CRYSTALS,
     Crystal,
@@ -19,14 +19,8 @@ from deepex.science.diffraction.crystals import (
     project_potential,
     wavelength_angstrom,
 )
-from deepex.science.diffraction.multislice import (
-    Microscope,
-    Probes,
-    Simulator,
-    compare_with_abtem,
-    expose,
-    measure_loss,
-)
+from deepex.science.diffraction.microscope import Microscope, Probes
+from deepex.science.diffraction.multislice import Simulator
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SMALL = Microscope(
@@ -46,21 +40,6 @@ def probe(
         position_angstrom=torch.tensor([position]),
         tilt_mrad=torch.tensor([tilt]),
     )
-
-
-@pytest.mark.parametrize("name", ["Al", "W", "Si", "NaCl", "GaAs", "Mg", "SrTiO3", "TiO2"])
-def test_patterns_are_those_of_abtems_multislice(name: str) -> None:
-    assert compare_with_abtem(build_crystal(name), 60.0, SMALL) < 1e-3
-
-
-def test_a_thick_heavy_crystal_still_agrees_with_abtem() -> None:
-    assert compare_with_abtem(build_crystal("Au"), 300.0, Microscope(box_angstrom=5)) < 1e-3
-
-
-@pytest.mark.parametrize("name", ["Al", "Si", "MgO", "SrTiO3", "Mg"])
-def test_patterns_agree_with_abtem_working_alone_on_a_finer_grid(name: str) -> None:
-    """Other potentials, other grid, other band limit: what our grid leaves out is less than a hundredth."""
-    assert compare_with_abtem(build_crystal(name), 80.0, Microscope(box_angstrom=6), refine=2) < 0.01
 
 
 def test_a_tilted_crystal_is_that_of_abtem() -> None:
@@ -91,16 +70,6 @@ def ours_middle(shape: torch.Size, steps: tuple[int, int]) -> tuple[slice, slice
     """25 x 17 frequencies around a tilted beam."""
     x, y = shape[0] // 2 + steps[0], shape[1] // 2 + steps[1]
     return slice(x - 12, x + 13), slice(y - 8, y + 9)
-
-
-@pytest.mark.parametrize(("name", "per_angstrom"), [("Si", 20), ("Al", 20), ("Au", 30)])
-def test_electrons_are_conserved_over_500_angstrom(name: str, per_angstrom: int) -> None:
-    """With a grid fine enough that nothing is scattered beyond the band limit, only rounding remains."""
-    assert abs(measure_loss(build_crystal(name), 1 / per_angstrom)) < 1e-5
-
-
-def test_a_coarse_grid_loses_what_goes_to_larger_angles() -> None:
-    assert 0.1 < measure_loss(build_crystal("Au"), 0.105) < 0.2
 
 
 def test_constants_are_those_of_the_textbook() -> None:
@@ -159,17 +128,6 @@ def test_a_probe_is_one_beam_of_the_angle_asked_for() -> None:
     assert math.sqrt(float(solid) / math.pi) == pytest.approx(10, rel=0.1)
 
 
-def test_more_electrons_make_less_noise() -> None:
-    pattern = np.full((100, 100), 1e-4, dtype=np.float32)
-    few, many = (expose(pattern, dose, np.random.default_rng(0)).astype(float) for dose in (1e5, 1e7))
-    assert few.max() == many.max() == 255
-    assert few.std() / few.mean() == pytest.approx(0.5 / math.sqrt(10), rel=0.1)  # of the root of 10 electrons
-    assert many.std() / many.mean() == pytest.approx(0.5 / math.sqrt(1000), rel=0.1)
-    again = expose(pattern, 1e5, np.random.default_rng(0))
-    assert (again == few).all()
-    assert not expose(np.zeros((2, 2), dtype=np.float32), 1e5, np.random.default_rng(0)).any()
-
-
 def test_there_are_27_crystals_whose_atoms_stand_inside_slices() -> None:
     assert len(CRYSTALS) == len(set(CRYSTALS)) == 27
     for name in CRYSTALS:
@@ -201,44 +159,32 @@ def simulate(probes: Probes, thickness: float) -> object:
 
 
 @pytest.mark.parametrize(
-    ("attempt", "kind", "text"),
+    ("attempt", "text"),
     [
-        (lambda: build_crystal("SrTi03"), DataError, "Did you mean 'SrTiO3'.*Allowed: Ag, Al"),
-        (lambda: atoms(), DataError, "no atoms"),
-        (lambda: atoms((0, 0, 0), (0, 0, 3.9)), DataError, "atoms 0 and 1 are 0.10 angstrom apart"),
-        (lambda: atoms((0, 0, 0), numbers=(0,)), DataError, "Allowed: 1 to 103"),
-        (lambda: atoms((0, 0, math.nan)), DataError, "finite"),
-        (lambda: atoms((0, 0, 0), edge=0.0), DataError, "edges"),
-        (leaning, DataError, "not orthogonal"),
-        (lambda: Microscope(sampling_angstrom=0.3), ConfigError, "Set sampling_angstrom to 0.10"),
-        (lambda: Microscope(max_semi_angle_mrad=90), ConfigError, "or the aperture \\(90\\)"),
-        (lambda: Microscope(pixel_mrad=2.0), ConfigError, "detector's corner"),
-        (lambda: Microscope(rows=0), ConfigError, "rows = 0. Allowed: more than 0"),
-        (lambda: Microscope(min_thickness_angstrom=-5), ConfigError, "min_thickness_angstrom = -5"),
-        (lambda: Microscope(min_thickness_angstrom=600), ConfigError, "the smaller one first"),
-        (lambda: Microscope(kilovolt=math.nan), ConfigError, "kilovolt = nan"),
+        (lambda: build_crystal("SrTi03"), "Did you mean 'SrTiO3'.*Allowed: Ag, Al"),
+        (lambda: atoms(), "no atoms"),
+        (lambda: atoms((0, 0, 0), (0, 0, 3.9)), "atoms 0 and 1 are 0.10 angstrom apart"),
+        (lambda: atoms((0, 0, 0), numbers=(0,)), "Allowed: 1 to 103"),
+        (lambda: atoms((0, 0, math.nan)), "finite"),
+        (lambda: atoms((0, 0, 0), edge=0.0), "edges"),
+        (leaning, "not orthogonal"),
         (
             lambda: Simulator(build_crystal("Al"), Microscope(min_thickness_angstrom=1, max_thickness_angstrom=2)),
-            DataError,
             "no whole number of its cells of 4.05",
         ),
         (
             lambda: Simulator(build_crystal("Al"), Microscope(max_thickness_angstrom=1e9)),
-            DataError,
             "would take .* GiB. Allowed: 8",
         ),
-        (lambda: Simulator(build_crystal("Al"), Microscope(box_angstrom=1000)), DataError, "smaller box_angstrom"),
-        (lambda: Simulator(build_crystal("Al"), Microscope(sampling_angstrom=1e-4)), DataError, "coarser sampling"),
-        (lambda: simulate(probe(), 1.0), DataError, "Allowed: 5 to 15 cells"),
-        (lambda: simulate(probe(), 100.0), DataError, "Allowed: 5 to 15 cells"),
-        (lambda: simulate(probe(semi_angle=13.0), 40.0), DataError, "semi-angle of 13 mrad"),
-        (lambda: simulate(probe(semi_angle=-1.0), 40.0), DataError, "semi-angle"),
-        (lambda: simulate(probe(tilt=(6.0, 6.0)), 40.0), DataError, "tilt of 8.48"),
-        (lambda: expose(np.ones((2, 2), dtype=np.float32), -1.0, np.random.default_rng(0)), DataError, "dose of -1"),
+        (lambda: Simulator(build_crystal("Al"), Microscope(box_angstrom=1000)), "smaller box_angstrom"),
+        (lambda: Simulator(build_crystal("Al"), Microscope(sampling_angstrom=1e-4)), "coarser sampling"),
+        (lambda: simulate(probe(), 1.0), "Allowed: 5 to 15 cells"),
+        (lambda: simulate(probe(), 100.0), "Allowed: 5 to 15 cells"),
+        (lambda: simulate(probe(semi_angle=13.0), 40.0), "semi-angle of 13 mrad"),
+        (lambda: simulate(probe(semi_angle=-1.0), 40.0), "semi-angle"),
+        (lambda: simulate(probe(tilt=(6.0, 6.0)), 40.0), "tilt of 8.48"),
     ],
 )
-def test_what_can_not_be_is_refused_with_the_cure(
-    attempt: Callable[[], object], kind: type[DeepexError], text: str
-) -> None:
-    with pytest.raises(kind, match=text):
+def test_what_can_not_be_is_refused_with_the_cure(attempt: Callable[[], object], text: str) -> None:
+    with pytest.raises(DataError, match=text):
         attempt()

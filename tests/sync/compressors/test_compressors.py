@@ -5,18 +5,18 @@ from torch import nn
 from deepex.errors import ConfigError
 from deepex.fabric import SoloFabric
 from deepex.replica import Replica
-from deepex.sync.compressors.compressor import Plain
-from deepex.sync.compressors.parse import parse_wire
+from deepex.sync.compressors.compressor import Uncompressed
+from deepex.sync.compressors.parse import COMPRESSIONS, parse_compressor
 from deepex.sync.compressors.topk import SMALL, largest
 from deepex.world import World
 
 
-def test_the_written_form_names_a_wire() -> None:
-    wires = [parse_wire(text, "local:8") for text in ("", "bf16", "fp16", "topk:0.01", "powersgd:4")]
-    assert isinstance(wires[0], Plain)
-    assert [wire.name for wire in wires] == ["", "bf16", "fp16", "topk:0.01", "powersgd:4"]
-    assert [wire.exact for wire in wires] == [True, False, False, False, False]
-    assert [wire.delays for wire in wires] == [False, False, False, True, True]
+def test_the_written_form_names_a_compressor() -> None:
+    compressors = [parse_compressor(text, "local:8") for text in ("", "bf16", "fp16", "topk:0.01", "powersgd:4")]
+    assert isinstance(compressors[0], Uncompressed)
+    assert [compressor.name for compressor in compressors] == ["", "bf16", "fp16", "topk:0.01", "powersgd:4"]
+    assert [compressor.exact for compressor in compressors] == [True, False, False, False, False]
+    assert [compressor.delays for compressor in compressors] == [False, False, False, True, True]
 
 
 @pytest.mark.parametrize(
@@ -37,17 +37,24 @@ def test_the_written_form_names_a_wire() -> None:
 )
 def test_a_wrong_form_says_what_is_allowed(text: str, said: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        parse_wire(text, f"local:8+{text}")
+        parse_compressor(text, f"local:8+{text}")
     assert str(raised.value).startswith(f"sync 'local:8+{text}': ")
     assert said in str(raised.value)
 
 
-@pytest.mark.parametrize("text", ["bf16", "fp16", "topk:0.01", "powersgd:4"])
+@pytest.mark.parametrize("name", COMPRESSIONS)
+def test_a_line_of_the_table_is_whole(name: str) -> None:
+    compression = COMPRESSIONS[name]
+    assert compression.form.partition(":")[0] == name
+    assert parse_compressor(compression.example, "").name == compression.example
+
+
+@pytest.mark.parametrize("text", [compression.example for compression in COMPRESSIONS.values()])
 def test_a_rank_that_is_alone_keeps_nothing(text: str) -> None:
-    wire = parse_wire(text, text)
-    assert wire.state() == {}  # some strategies don't even prepare it there
-    wire.prepare(Replica(nn.Linear(9, 9)), SoloFabric(World()))
-    assert wire.state() == {}
+    compressor = parse_compressor(text, text)
+    assert compressor.state() == {}  # some strategies don't even prepare it there
+    compressor.prepare(Replica(nn.Linear(9, 9)), SoloFabric(World()))
+    assert compressor.state() == {}
 
 
 @pytest.mark.parametrize("nonzeros", [4 * SMALL, 5000, 1000, 0])

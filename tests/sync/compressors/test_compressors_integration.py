@@ -1,4 +1,4 @@
-"""Every wire on three real ranks, a number by which halves can't be divided without rounding."""
+"""Every compressor on three real ranks, a number by which halves can't be divided without rounding."""
 
 import math
 
@@ -8,14 +8,14 @@ from torch import Tensor, nn
 from deepex.fabric import Fabric
 from deepex.replica import Layout, Replica
 from deepex.sync.allreduce import AllReduce
-from deepex.sync.compressors.compressor import Wire
-from deepex.sync.compressors.parse import parse_wire
-from deepex.sync.sync import Setting
+from deepex.sync.compressors.compressor import Compressor
+from deepex.sync.compressors.parse import COMPRESSIONS, parse_compressor
+from deepex.sync.sync import SyncContext
 from deepex.testing.ranks import on_ranks
 
 RANKS = 3
-DELAYING = ("topk:0.05", "powersgd:2")
-WIRES = ("bf16", "fp16", *DELAYING)
+COMPRESSED = [compression.example for compression in COMPRESSIONS.values()]
+DELAYING = [text for text in COMPRESSED if parse_compressor(text, text).delays]
 ROUNDING = {"bf16": 4 * 2.0**-8, "fp16": 4 * 2.0**-11}  # to 16 bits, by the division, and by two additions
 
 
@@ -36,15 +36,15 @@ def gradients(step: int, numel: int) -> list[Tensor]:
     return [shared + own[rank] + noise(100 + 10 * step + rank, numel) for rank in range(RANKS)]
 
 
-def prepared(text: str, fabric: Fabric, replica: Replica) -> Wire:
-    wire = parse_wire(text, text)
-    wire.prepare(replica, fabric)
-    return wire
+def prepared(text: str, fabric: Fabric, replica: Replica) -> Compressor:
+    compressor = parse_compressor(text, text)
+    compressor.prepare(replica, fabric)
+    return compressor
 
 
-def call(wire: Wire, tensor: Tensor, start: int = 0) -> Tensor:
+def call(compressor: Compressor, tensor: Tensor, start: int = 0) -> Tensor:
     """The mean in place of a tensor; waiting twice must not hurt."""
-    work = wire.mean_(tensor, start)
+    work = compressor.mean_(tensor, start)
     work.wait()
     work.wait()
     return tensor
@@ -55,10 +55,10 @@ def test_halves_average_within_their_rounding_whatever_the_range() -> None:
 
     def rank(fabric: Fabric) -> dict[str, list[Tensor]]:
         replica = replica_of()
-        numel, wires = replica.weights.numel(), {text: prepared(text, fabric, replica) for text in ROUNDING}
+        numel, compressors = replica.weights.numel(), {text: prepared(text, fabric, replica) for text in ROUNDING}
         return {
-            text: [call(wire, scale * gradients(i, numel)[fabric.world.rank]) for i, scale in enumerate(scales)]
-            for text, wire in wires.items()
+            text: [call(compressor, scale * gradients(i, numel)[fabric.world.rank]) for i, scale in enumerate(scales)]
+            for text, compressor in compressors.items()
         }
 
     ranks = on_ranks(RANKS, rank)
@@ -74,10 +74,10 @@ def test_halves_average_within_their_rounding_whatever_the_range() -> None:
 def test_topk_adds_the_largest_of_each_rank_and_sends_no_more() -> None:
     def rank(fabric: Fabric) -> tuple[Tensor, Tensor, int]:
         replica = replica_of()
-        numel, wire = replica.weights.numel(), prepared("topk:0.05", fabric, replica)
-        fabric.meter.take()
-        mean = call(wire, gradients(0, numel)[fabric.world.rank])
-        return mean, wire.state()["residual"], fabric.meter.num_bytes
+        numel, compressor = replica.weights.numel(), prepared("topk:0.05", fabric, replica)
+        fabric.traffic.take()
+        mean = call(compressor, gradients(0, numel)[fabric.world.rank])
+        return mean, compressor.state()["residual"], fabric.traffic.num_bytes
 
     ranks = on_ranks(RANKS, rank)
     numel = len(ranks[0][0])
@@ -108,9 +108,9 @@ def test_powersgd_reproduces_matrices_of_low_rank_and_vectors() -> None:
         found = {}
         for layout in layouts:
             replica = replica_of(layout)
-            wire = prepared("powersgd:2", fabric, replica)
-            fabric.meter.take()
-            found[layout] = call(wire, low_rank(replica, fabric.world.rank)), fabric.meter.num_bytes
+            compressor = prepared("powersgd:2", fabric, replica)
+            fabric.traffic.take()
+            found[layout] = call(compressor, low_rank(replica, fabric.world.rank)), fabric.traffic.num_bytes
         return found
 
     sizes = [(16, 54), (8, 144), (40, 30)]
@@ -129,13 +129,13 @@ def test_what_does_not_travel_comes_later() -> None:
     def run(fabric: Fabric, text: str) -> tuple[Tensor, list[float]]:
         """The sum of all that came out and of what is still kept, and how much was kept after each call."""
         replica = replica_of()
-        numel, wire = replica.weights.numel(), prepared(text, fabric, replica)
+        numel, compressor = replica.weights.numel(), prepared(text, fabric, replica)
         total, kept = torch.zeros(numel), []
         for step in range(calls):
-            total += call(wire, gradients(step, numel)[fabric.world.rank])
-            kept.append(float(wire.state()["residual"].norm()))
-        fabric.mean_(wire.state()["residual"]).wait()
-        return total + wire.state()["residual"], kept
+            total += call(compressor, gradients(step, numel)[fabric.world.rank])
+            kept.append(float(compressor.state()["residual"].norm()))
+        fabric.mean_(compressor.state()["residual"]).wait()
+        return total + compressor.state()["residual"], kept
 
     ranks = on_ranks(RANKS, lambda fabric: {text: run(fabric, text) for text in DELAYING})
     for text in DELAYING:
@@ -147,28 +147,28 @@ def test_what_does_not_travel_comes_later() -> None:
             assert torch.equal(total, first), f"{text} differs between ranks"
 
 
-def test_a_wire_with_saved_state_goes_on_bit_for_bit() -> None:
+def test_a_compressor_with_saved_state_goes_on_bit_for_bit() -> None:
     def run(fabric: Fabric, text: str) -> tuple[list[Tensor], list[Tensor]]:
-        """Six calls, and the last three of them once more, by a new wire with the state of the old one."""
+        """Six calls, and the last three of them once more, by a new compressor with the state of the old one."""
 
         def wide(step: int) -> Tensor:
             """Numbers that grow from call to call, and of which some vanish in fp16, as the call before has it."""
             return 3.0**step * gradients(step, numel)[fabric.world.rank].pow(9)
 
         replica = replica_of()
-        numel, wire, means = replica.weights.numel(), prepared(text, fabric, replica), []
+        numel, compressor, means = replica.weights.numel(), prepared(text, fabric, replica), []
         saved: dict[str, Tensor] = {}
         for step in range(6):
             if step == 3:
-                saved = {key: tensor.clone() for key, tensor in wire.state().items()}
-            means.append(call(wire, wide(step)))
+                saved = {key: tensor.clone() for key, tensor in compressor.state().items()}
+            means.append(call(compressor, wide(step)))
         other = prepared(text, fabric, replica)
         for key, tensor in other.state().items():
             tensor.copy_(saved[key])
         return means, [call(other, wide(step)) for step in range(3, 6)]
 
-    ranks = on_ranks(RANKS, lambda fabric: {text: run(fabric, text) for text in WIRES})
-    for text in WIRES:
+    ranks = on_ranks(RANKS, lambda fabric: {text: run(fabric, text) for text in COMPRESSED})
+    for text in COMPRESSED:
         first = ranks[0][text][0]
         for means, again in (each[text] for each in ranks):
             assert all(map(torch.equal, means[3:], again)), f"{text} does not go on as it would have"
@@ -180,16 +180,16 @@ def test_what_is_not_finite_on_one_rank_reaches_all_and_is_not_kept() -> None:
 
     def run(fabric: Fabric, text: str) -> tuple[Tensor, Tensor]:
         replica = replica_of()
-        numel, wire = replica.weights.numel(), prepared(text, fabric, replica)
+        numel, compressor = replica.weights.numel(), prepared(text, fabric, replica)
         own = gradients(0, numel)[fabric.world.rank]
-        call(wire, own.clone())
+        call(compressor, own.clone())
         broken = own.clone()
         if fabric.world.rank == 1:
             broken[numel // 2 :] = torch.inf
-        return call(wire, broken), call(wire, own.clone())
+        return call(compressor, broken), call(compressor, own.clone())
 
-    ranks = on_ranks(RANKS, lambda fabric: {text: run(fabric, text) for text in WIRES})
-    for text in WIRES:
+    ranks = on_ranks(RANKS, lambda fabric: {text: run(fabric, text) for text in COMPRESSED})
+    for text in COMPRESSED:
         for broken, whole in (each[text] for each in ranks):
             assert not broken.isfinite().all(), f"{text} hides an infinity from another rank"
             assert whole.isfinite().all(), f"{text} keeps an infinity"
@@ -200,11 +200,11 @@ def test_a_regression_is_learned_nearly_as_well() -> None:
     """By all-reduce in slices of one or two parameters, several of which are under way at once."""
     steps = 80
 
-    def train(fabric: Fabric, wire: Wire) -> float:
+    def train(fabric: Fabric, compressor: Compressor) -> float:
         torch.manual_seed(0)
         replica = Replica(nn.Sequential(nn.Linear(12, 24), nn.Tanh(), nn.Linear(24, 4)))
-        sync = AllReduce(wire, bucket_bytes=128)
-        sync.prepare(Setting(replica=replica, fabric=fabric, moments={}, steps_per_epoch=steps, batch=16))
+        sync = AllReduce(compressor, bucket_bytes=128)
+        sync.prepare(SyncContext(replica=replica, fabric=fabric, moments={}, steps_per_epoch=steps, batch=16))
         teacher = 0.3 * noise(1, 48).view(12, 4)
         for step in range(steps):
             inputs = noise(100 * step + fabric.world.rank, 16 * 12).view(16, 12)
@@ -218,7 +218,7 @@ def test_a_regression_is_learned_nearly_as_well() -> None:
             return float((replica.model(inputs) - inputs @ teacher).square().mean())
 
     def rank(fabric: Fabric) -> dict[str, float]:
-        return {text: train(fabric, parse_wire(text, text)) for text in ("", *WIRES)}
+        return {text: train(fabric, parse_compressor(text, text)) for text in ("", *COMPRESSED)}
 
     losses = on_ranks(RANKS, rank)[0]
     assert losses[""] < 0.1

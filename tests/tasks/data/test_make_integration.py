@@ -14,12 +14,11 @@ from deepex.cli.app import run_command
 from deepex.data.packing.packed import PackedSource
 from deepex.errors import UsageError
 from deepex.launch.data import make_missing_data
-from deepex.launch.detect import Launched
+from deepex.launch.launchers.launcher import Launched
 from deepex.tasks.data.cosmoflow import CosmoflowData
 from deepex.tasks.data.make import make_data
 from deepex.world import World
-
-from ...conftest import Command
+from tests.conftest import Command
 
 SMALL = CosmoflowData(boxes=12, cube=16, box=32, cell_mpc=4.0)
 WORDS = ("data", "make", "cosmoflow", "boxes=12", "cube=16", "box=32")

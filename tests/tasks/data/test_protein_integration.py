@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deepex.data.packing.job import silent
 from deepex.data.packing.packed import PackedSource
 from deepex.errors import DataError
 from deepex.science import protein
 from deepex.science.protein import Trajectory
+from deepex.tasks.data.make import MakeOptions
 from deepex.tasks.data.protein import ProteinData
 
 # The command with three of its trajectories: minimising the energy of each start takes seconds.
@@ -76,7 +76,7 @@ def test_parts_of_other_settings_are_not_mixed_in(tmp_path: Path) -> None:
     parts.mkdir()
     (parts / "plan.json").write_text("{}")
     with pytest.raises(DataError, match="other settings"):
-        ProteinData().make(tmp_path / "a.h5", 1, silent)
+        ProteinData().make(tmp_path / "a.h5", MakeOptions())
 
 
 def test_a_file_that_is_no_structure_is_named(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_structure_of_another_protein_is_refused_before_anything_is_simulated(
     atom = "ATOM      1  CA  GLY A   1       0.000   0.000   0.000  1.00  0.00           C\nEND\n"
     (tmp_path / "other.pdb").write_text(atom)
     with pytest.raises(DataError, match="has 1 residues, BBA has 28"):
-        ProteinData(structure=str(tmp_path / "other.pdb")).make(tmp_path / "a.h5", 1, silent)
+        ProteinData(structure=str(tmp_path / "other.pdb")).make(tmp_path / "a.h5", MakeOptions())
     assert [path.name for path in tmp_path.iterdir()] == ["other.pdb"]
 
 

@@ -10,7 +10,7 @@ from deepex.models.lenet import LeNet5
 from deepex.replica import Layout, Replica
 from deepex.sample import Batch
 from deepex.tasks.arrays import ArrayTask
-from deepex.train.compute.layout import settle_layout
+from deepex.train.compute.layout import resolve_layout
 from deepex.train.recipe import Recipe, StopConfig
 
 
@@ -20,9 +20,9 @@ def never(replica: Replica) -> None:
 
 def test_the_recipe_goes_before_the_network_and_the_network_before_the_clock() -> None:
     network = LeNet5(shape=(1, 28, 28), classes=10)
-    assert settle_layout("contiguous", network, never) == ("contiguous", "as the recipe says")
-    assert settle_layout("auto", network, never) == ("channels_last", "as the network declares")
-    assert settle_layout("auto", nn.Linear(2, 2), never)[0] == "contiguous"
+    assert resolve_layout("contiguous", network, never) == ("contiguous", "as the recipe says")
+    assert resolve_layout("auto", network, never) == ("channels_last", "as the network declares")
+    assert resolve_layout("auto", nn.Linear(2, 2), never)[0] == "contiguous"
 
 
 def test_auto_keeps_the_layout_that_a_clock_finds_faster() -> None:
@@ -38,11 +38,11 @@ def test_auto_keeps_the_layout_that_a_clock_finds_faster() -> None:
     torch.manual_seed(3)
     state = torch.get_rng_state()
     spins["contiguous"] = 60
-    layout, reason = settle_layout("auto", network, trial)
+    layout, reason = resolve_layout("auto", network, trial)
     assert layout == "channels_last"
     assert "times as fast as contiguous" in reason
     spins = {"contiguous": 1, "channels_last": 60}
-    assert settle_layout("auto", network, trial)[0] == "contiguous"
+    assert resolve_layout("auto", network, trial)[0] == "contiguous"
     assert torch.equal(torch.get_rng_state(), state)
     assert network.weight.grad is None
 

@@ -1,4 +1,4 @@
-"""Precision: what is settled, how a loss is scaled, and a real problem solved in each."""
+"""Precision: what is resolved, how a loss is scaled, and a real problem solved in each."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from deepex.record.sinks.progress import Verbosity
 from deepex.sample import Batch
 from deepex.tasks.arrays import ArrayTask
 from deepex.tasks.protein import Protein
-from deepex.train.compute.precision import LossScale, Precision, advise, has_instructions, settle_precision
+from deepex.train.compute.precision import LossScale, Precision, advise, has_instructions, resolve_precision
 from deepex.train.recipe import Recipe, StopConfig
 
 
@@ -67,7 +67,7 @@ def test_precisions_differ_in_their_numbers_and_each_repeats_its_own(tmp_path: P
 
 def test_a_cpu_computes_with_what_was_asked_for() -> None:
     for precision in ("fp32", "bf16", "fp16"):
-        assert settle_precision(precision, torch.device("cpu")) == precision
+        assert resolve_precision(precision, torch.device("cpu")) == precision
 
 
 def test_the_warning_names_the_measured_ratio() -> None:

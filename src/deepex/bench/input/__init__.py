@@ -1,0 +1,1 @@
+"""Samples a second of deepex's feed beside those of torch's DataLoader and webdataset."""

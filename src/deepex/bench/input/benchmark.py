@@ -39,7 +39,7 @@ SOURCES = {
     "run:large": "run of the same on images of four times the memory that it may use",
 }
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,40 +73,40 @@ class Row:
     share_of_memory: float | None = None
 
 
-def measure(sources: Sequence[str], repeats: int, num_samples: int, folder: Path, say: Say) -> list[Row]:
+def measure(sources: Sequence[str], repeats: int, num_samples: int, folder: Path, log: Log) -> list[Row]:
     """Rows for each source; data is made in `folder`, which must be empty."""
     stored: dict[str, Stored] = {}
     rows = []
     for source in sources:
         store = "png" if source == "pack-png" else source
         if store in STORES and store not in stored:
-            say(f"{source}: making samples")
+            log(f"{source}: making samples")
             stored[store] = STORES[store](folder, num_samples)
         if source == "pack-png":
-            say(f"{source}: packing, {repeats} times")
+            log(f"{source}: packing, {repeats} times")
             rows += measure_packing(stored["png"], folder / "packed.h5", repeats)
         elif source in stored:
-            rows += measure_deliveries(stored[source], repeats, say)
+            rows += measure_deliveries(stored[source], repeats, log)
         else:
-            say(f"{source}: training")
+            log(f"{source}: training")
             rows.append(measure_run(source, folder, repeats, num_samples))
     return rows
 
 
-def measure_deliveries(stored: Stored, repeats: int, say: Say) -> list[Row]:
+def measure_deliveries(stored: Stored, repeats: int, log: Log) -> list[Row]:
     """All ways to get batches of one source, taking turns."""
     rates: dict[str, list[float]] = {}
     with ExitStack() as stack:
         ways: dict[str, tuple[Delivery, int]] = {}
         for variant in variants_of(stored):
-            say(f"{stored.source}: the first epochs of {variant}")
+            log(f"{stored.source}: the first epochs of {variant}")
             delivery = stack.enter_context(closing(VARIANTS[variant](stored)))
             delivery.epoch()  # fills caches
             ways[variant] = delivery, _affordable_epochs(delivery)
             rates[variant] = []
         names = list(ways)
         for turn in range(repeats):
-            say(f"{stored.source}: turn {turn + 1} of {repeats}")
+            log(f"{stored.source}: turn {turn + 1} of {repeats}")
             for variant in names[turn % len(names) :] + names[: turn % len(names)]:
                 rates[variant].append(take_turn(*ways[variant]))
     # On a busy machine one core copies faster than all do, which wait for each other.

@@ -1,7 +1,7 @@
 """A program of the input benchmark: packs a folder of PNGs, in turns with OpenCV that decodes them on all cores.
 
-`python -m deepex.bench.input.packing FOLDER OUT REPEATS` prints the seconds of each turn as JSON. It is a process of its
-own since packing starts its ranks by a fork where no thread runs, as it does in a script.
+`python -m deepex.bench.input.packing FOLDER OUT REPEATS` prints the seconds of each turn as JSON. It is a process of
+its own since packing starts its ranks by a fork where no thread runs, as it does in a script.
 """
 
 import json

@@ -6,6 +6,7 @@ from typing import Any
 from rich.table import Table
 
 from deepex.bench.input.benchmark import SOURCES, Row
+from deepex.text import say_percent
 
 RESTLESS = 0.3  # a spread above this makes a ratio doubtful
 HEADINGS = ("variant", "samples/s", "ratio", "of memcpy", "input share", "spread", "turns")
@@ -24,9 +25,9 @@ def cells(row: Row) -> tuple[str, ...]:
         row.variant,
         f"{row.samples_per_second:,.0f}",
         "" if row.ratio is None else f"{row.ratio:.2f}",
-        "" if row.share_of_memcpy is None else f"{row.share_of_memcpy:.1%}",
-        "" if row.input_share is None else f"{row.input_share:.2%}",
-        f"{row.spread:.0%}",
+        "" if row.share_of_memcpy is None else say_percent(row.share_of_memcpy, 1),
+        "" if row.input_share is None else say_percent(row.input_share, 2),
+        say_percent(row.spread),
         str(row.turns),
     )
 
@@ -49,19 +50,20 @@ def conclusions(rows: Sequence[Row]) -> list[str]:
     if ("climate", "deepex") in found:
         row, unkept = found["climate", "deepex"], found["climate", "deepex-unkept"]
         sentences.append(
-            f"On 16×192×288 float32 samples the feed has {row.share_of_memcpy:.0%} of the machine's copy bandwidth "
-            f"({unkept.share_of_memcpy:.0%} from the file), {row.ratio:.2f} times the best DataLoader."
+            f"On 16×192×288 float32 samples the feed has {say_percent(row.share_of_memcpy)} of the machine's copy "
+            f"bandwidth ({say_percent(unkept.share_of_memcpy)} from the file), {row.ratio:.2f} times the best "
+            "DataLoader."
         )
     if ("png", "deepex-pack") in found:
         sentences.append(_packing(found["png", "deepex-pack"]))
     sentences += [
-        f"A {SOURCES[row.source]} waits {row.input_share:.2%} of its step time for input, {row.first_input_share:.2%} "
-        "in its first epoch."
+        f"A {SOURCES[row.source]} waits {say_percent(row.input_share, 2)} of its step time for input, "
+        f"{say_percent(row.first_input_share, 2)} in its first epoch."
         for row in rows
         if row.input_share is not None
     ]
     sentences += [
-        f"A {SOURCES[row.source]} has at most {row.share_of_memory:.0%} of it."
+        f"A {SOURCES[row.source]} has at most {say_percent(row.share_of_memory)} of it."
         for row in rows
         if row.share_of_memory is not None
     ]
@@ -94,7 +96,7 @@ def _compare(found: Mapping[tuple[str, str], Row], source: str, words: str) -> s
 
 def _doubts(rows: Sequence[Row]) -> list[str]:
     """A warning if turns differed so much that their medians say little."""
-    restless = [f"{row.variant} on {row.source} {row.spread:.0%}" for row in rows if row.spread > RESTLESS]
+    restless = [f"{row.variant} on {row.source} {say_percent(row.spread)}" for row in rows if row.spread > RESTLESS]
     if not restless:
         return []
     return [f"The machine was not quiet, so take these ratios with care. Spread: {', '.join(restless)}."]

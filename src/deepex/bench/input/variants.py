@@ -59,7 +59,7 @@ class FeedDelivery:
         self.feed = Feed(source, self.plan, torch.device("cpu"), preparation)
         self.number = 0
         if keep:
-            self.feed.keep(room_for_samples(None, 1))
+            self.feed.start_cache(room_for_samples(None, 1))
 
     def epoch(self) -> int:
         for step in range(self.plan.steps_per_epoch):

@@ -1,0 +1,1 @@
+"""Steps of deepex beside those of a plain loop, Lightning and Accelerate."""

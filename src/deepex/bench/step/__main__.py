@@ -1,4 +1,4 @@
-"""A benchmark's own process: `python -m deepex.bench WORKLOAD VARIANT` trains when it is told to, and tells the times.
+"""A benchmark's own process: `python -m deepex.bench.step WORKLOAD VARIANT` trains when told to, and tells the times.
 
 It reads commands from its standard input, a line each, and answers each with a line of JSON on its standard output:
 `run N` trains N steps, `flops` counts those of one step, `peak DTYPE` measures a matrix product, `phases` tells where
@@ -19,6 +19,7 @@ from deepex.bench.step.variants import VARIANTS, prepare
 from deepex.bench.step.workloads import WORKLOADS, Workload
 from deepex.record.flops import count_flops, measure_gemm_peak
 from deepex.record.phases import Clock
+from deepex.record.typed_json import to_json
 
 
 class Turns:
@@ -26,7 +27,7 @@ class Turns:
 
     def __init__(self, workload: Workload, commands: TextIO, answers: TextIO) -> None:
         self.workload, self.commands, self.answers = workload, commands, answers
-        self.take_phases: Any = dict
+        self.take_phases = Clock().take
         self.left = 1  # the first step, before any command, is not measured
         self.asked, self.wall, self.cpu = 0, 0.0, 0.0
 
@@ -49,7 +50,7 @@ class Turns:
                 dtype = torch.bfloat16 if number == "bf16" else torch.float32
                 self.answer({"flops_per_second": measure_gemm_peak(torch.device("cpu"), dtype)})
             elif verb == "phases":
-                self.answer({**self.take_phases(), "recording_seconds": recording_seconds()})
+                self.answer({**to_json(self.take_phases()), "recording_seconds": recording_seconds()})
             else:
                 self.asked = self.left = int(number)
                 self.wall, self.cpu = perf_counter(), _cpu_seconds()

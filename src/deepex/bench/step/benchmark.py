@@ -77,21 +77,21 @@ class Worker:
         self.seconds.append((answer["wall_seconds"], answer["cpu_seconds"]))
 
 
-def measure(names: Sequence[str], variants: Sequence[str], repeats: int, say: Callable[[str], None]) -> list[Row]:
+def measure(names: Sequence[str], variants: Sequence[str], repeats: int, log: Callable[[str], None]) -> list[Row]:
     """A row for each workload and variant."""
     rows = []
     for name in names:
-        rows += measure_workload(name, variants, repeats, say)
+        rows += measure_workload(name, variants, repeats, log)
     return rows
 
 
-def measure_workload(name: str, variants: Sequence[str], repeats: int, say: Callable[[str], None]) -> list[Row]:
+def measure_workload(name: str, variants: Sequence[str], repeats: int, log: Callable[[str], None]) -> list[Row]:
     """All variants of one workload, taking turns."""
     steps = WORKLOADS[name].steps
     with ExitStack() as stack:
         workers = {}
         for variant in variants:
-            say(f"{name}: starting {variant}")
+            log(f"{name}: starting {variant}")
             worker = workers[variant] = stack.enter_context(start_worker(name, variant))
             worker.take_turn(steps)  # warms up
             worker.take_turn(1)  # tells how many turns are affordable
@@ -103,7 +103,7 @@ def measure_workload(name: str, variants: Sequence[str], repeats: int, say: Call
             worker.seconds.clear()
         peaks: dict[str, list[float]] = {"plain": [], "deepex-bf16": []}
         for turn in range(repeats):
-            say(f"{name}: turn {turn + 1} of {repeats}")
+            log(f"{name}: turn {turn + 1} of {repeats}")
             for variant, measured in peaks.items():
                 dtype = "bf16" if variant == "deepex-bf16" else "fp32"
                 measured.append(workers[variant].ask(f"peak {dtype}")["flops_per_second"])

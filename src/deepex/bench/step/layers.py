@@ -24,7 +24,9 @@ from deepex.record.flop_rules import RULES
 from deepex.record.flops import measure_gemm_peak
 from deepex.record.folder import RunFolder
 from deepex.record.sinks.progress import Silent
+from deepex.text import say_percent
 from deepex.train.compute.precision import DTYPES, Precision
+from deepex.train.input import open_data
 from deepex.train.loop import Loop
 from deepex.world import World
 
@@ -74,7 +76,7 @@ def watch_layers(workload: Workload, precision: Precision, steps: int) -> tuple[
     set_up_process(recipe, count_threads(share_cores(fabric)))
     peaks = [measure_gemm_peak(torch.device("cpu"), DTYPES[precision])]
     with tempfile.TemporaryDirectory() as folder:
-        loop = Loop(recipe, fabric, RunFolder.create(Path(folder) / "run"), Silent())
+        loop = Loop(recipe, open_data(recipe), fabric, RunFolder.create(Path(folder) / "run"), Silent())
         loop.prepare()
         batch = loop.feed.batch(0, 0)
         loop.replica.model.train()
@@ -104,14 +106,16 @@ def layer_table(layers: list[Layer], top: int) -> Table:
     )
     for layer in layers[:top]:
         rate = (
-            (f"{layer.gflops_per_second:,.0f}", f"{layer.share_of_peak:.0%}") if layer.gflops_per_second else ("", "")
+            (f"{layer.gflops_per_second:,.0f}", say_percent(layer.share_of_peak))
+            if layer.gflops_per_second
+            else ("", "")
         )
         table.add_row(
             layer.operator,
             layer.shapes,
             str(layer.calls),
             f"{layer.ms:,.1f}",
-            f"{layer.share_of_step:.1%}",
+            say_percent(layer.share_of_step, 1),
             *rate,
             f"{layer.lost_ms:,.1f}",
         )
@@ -122,7 +126,7 @@ def layer_table(layers: list[Layer], top: int) -> Table:
             "",
             str(sum(layer.calls for layer in rest)),
             f"{sum(layer.ms for layer in rest):,.1f}",
-            f"{sum(layer.share_of_step for layer in rest):.1%}",
+            say_percent(sum(layer.share_of_step for layer in rest), 1),
             "",
             "",
             f"{sum(layer.lost_ms for layer in rest):,.1f}",

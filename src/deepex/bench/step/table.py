@@ -7,6 +7,7 @@ from rich.table import Table
 
 from deepex.bench.step.benchmark import Row, science_mean, speedups
 from deepex.bench.step.workloads import SCIENCE, WORKLOADS
+from deepex.text import say_percent
 
 HEADINGS = ("variant", "wall ms", "CPU ms", "spread", "× plain", "× best peer", "GFLOP/s", "of peak", "turns")
 LEGEND = (
@@ -24,11 +25,11 @@ def cells(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
         row.variant,
         f"{row.wall_ms:,.{digits}f}",
         f"{row.cpu_ms:,.{digits}f}",
-        f"{row.spread:.0%}",
+        say_percent(row.spread),
         f"{row.ratio:.2f}",
         best,
         f"{row.gflops_per_second:,.1f}",
-        f"{row.share_of_peak:.0%}",
+        say_percent(row.share_of_peak),
         str(row.turns),
     )
 
@@ -64,7 +65,8 @@ def _framework_cost(row: Row, rows: Sequence[Row]) -> str:
     compared = ", ".join(f"{share:.2f} times {name}'s" for name, share in others.items())
     return (
         f"The tiny network's step costs deepex {1e3 * row.wall_ms:.0f} µs: {compared}. Its five phases add up to "
-        f"{row.phases_share:.1%} of the step, and recording them costs {row.recording_share:.2%} of it."
+        f"{say_percent(row.phases_share, 1)} of the step, and recording them costs "
+        f"{say_percent(row.recording_share, 2)} of it."
     )
 
 

@@ -6,11 +6,11 @@ All train the same network with the same optimiser. Peers are imported only wher
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,9 +21,11 @@ from deepex.fabric import SoloFabric
 from deepex.launch.rank import set_up_process
 from deepex.optim import OptimiserConfig
 from deepex.record.folder import RunFolder
+from deepex.record.phases import StepTimes
 from deepex.record.sinks.progress import Silent
 from deepex.sample import Batch
 from deepex.train.compute.precision import Precision
+from deepex.train.input import open_data
 from deepex.train.loop import Loop
 from deepex.world import World
 
@@ -31,7 +33,7 @@ from deepex.world import World
 class Pace(Protocol):
     """Called after each step; `take_phases` is how deepex's own clock can be read and set to zero."""
 
-    take_phases: Callable[[], Mapping[str, Any]]
+    take_phases: Callable[[], StepTimes]
 
     def __call__(self) -> None: ...
 
@@ -109,7 +111,7 @@ def deepex(workload: Workload, pace: Pace, *, precision: Precision) -> None:
     set_up_process(recipe, len(os.sched_getaffinity(0)))
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder.create(Path(folder) / "run")
-        loop = Loop(recipe, SoloFabric(World()), run, Paced())
+        loop = Loop(recipe, open_data(recipe), SoloFabric(World()), run, Paced())
         loop.prepare()
         pace.take_phases = loop.clock.take
         while True:

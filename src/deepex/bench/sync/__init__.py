@@ -1,0 +1,1 @@
+"""All-reduce, steps and learning of every strategy beside what people use today."""

@@ -13,7 +13,7 @@ from deepex.bench.sync import steps as sync_steps
 from deepex.bench.sync.fabrics import fabrics_plan, measure_fabrics
 from deepex.bench.sync.learning import LearningPlan, measure_learning
 from deepex.bench.sync.rank_pool import Network, find_mpirun
-from deepex.bench.sync.rows import Book, NetworkName, Part, Row, Say
+from deepex.bench.sync.rows import Log, NetworkName, Part, Results, Row
 from deepex.bench.sync.steps import measure_steps
 from deepex.errors import UsageError
 
@@ -23,35 +23,37 @@ LIMIT_SECONDS: dict[NetworkName, float] = {"local": 90.0, "cluster": 480.0}  # o
 def measure(
     parts: Sequence[Part],
     network: Network,
-    book: Book,
-    say: Say,
+    results: Results,
+    log: Log,
     show: Callable[[Part], None],
     *,
     quick: bool = False,
     seeds: int = 1,
 ) -> None:
-    """Measure parts on a network that the book has not yet; `show` is called when one ends."""
+    """Measure the parts on a network that are not among the results yet; `show` is called when one ends."""
     for part in parts:
         if part == "fabrics" and network.name != "local":
             continue  # between hosts there is one fabric, and the wire sets its rate
-        if book.has(part, network.name):
-            say(f"{part}, {network.name}: done before")
+        if results.has(part, network.name):
+            log(f"{part}, {network.name}: done before")
             continue
         with TemporaryDirectory(prefix="deepex-sync-") as made:
-            _measure_part(part, network, Path(made), book, say, quick=quick, seeds=seeds)
-        book.finish(part, network.name)
+            _measure_part(part, network, Path(made), results, log, quick=quick, seeds=seeds)
+        results.finish(part, network.name)
         show(part)
 
 
-def _measure_part(part: Part, network: Network, folder: Path, book: Book, say: Say, *, quick: bool, seeds: int) -> None:
+def _measure_part(
+    part: Part, network: Network, folder: Path, results: Results, log: Log, *, quick: bool, seeds: int
+) -> None:
     if part == "fabrics":
-        measure_fabrics(fabrics_plan(quick=quick), folder, book, say)
+        measure_fabrics(fabrics_plan(quick=quick), folder, results, log)
     elif part == "steps":
         plan = sync_steps.local_plan if network.name == "local" else sync_steps.cluster_plan
-        measure_steps(plan(quick=quick), network, folder, book, say)
+        measure_steps(plan(quick=quick), network, folder, results, log)
     else:
         chosen = sync_learning.QUICK if quick else LearningPlan(limit_seconds=LIMIT_SECONDS[network.name])
-        measure_learning(replace(chosen, seeds=seeds), network, folder, book, say)
+        measure_learning(replace(chosen, seeds=seeds), network, folder, results, log)
 
 
 def missing_peers() -> list[str]:

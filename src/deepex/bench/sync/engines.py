@@ -1,6 +1,6 @@
 """What averages buffers in a rank of the sync benchmark: Gloo and MPI as they are, and deepex's fabrics.
 
-Each engine is opened for a rank and answers two orders: a round of all-reduces, and a round of mere copies.
+Each engine is opened for a rank and answers two commands: a round of all-reduces, and a round of mere copies.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,13 +14,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from deepex.bench.sync.parts import Commands
 from deepex.errors import TrainingError
 from deepex.fabric import Fabric, FabricName
 from deepex.fabric.mpi.thread import finish
 from deepex.launch.detect import find_world
 from deepex.launch.rank import join
 
-Orders = dict[str, Callable[..., dict[str, Any]]]
 MEGABYTE = 10**6
 TIMEOUT_SECONDS = 120.0
 
@@ -62,12 +62,12 @@ class Engine:
         return {"seconds": (perf_counter() - started) / times}
 
     @property
-    def orders(self) -> Orders:
+    def commands(self) -> Commands:
         return {"round": self.round, "copy": self.copy}
 
 
 @contextmanager
-def open_engine(*, engine: str, megabytes: float) -> Iterator[tuple[int, Orders]]:
+def open_engine(*, engine: str, megabytes: float) -> Iterator[tuple[int, Commands]]:
     """An engine by name, with a buffer of so many megabytes: `gloo`, `mpi`, or `fabric:NAME`."""
     torch.set_num_threads(1)
     numel = int(megabytes * MEGABYTE) // 4
@@ -81,10 +81,10 @@ def open_engine(*, engine: str, megabytes: float) -> Iterator[tuple[int, Orders]
             reduce=dist.all_reduce,
             is_mean=False,
         )
-        yield made.rank, made.orders
+        yield made.rank, made.commands
     elif engine == "mpi":
         made = _open_mpi(numel)
-        yield made.rank, made.orders
+        yield made.rank, made.commands
         _leave_mpi()
     else:
         name: Any = engine.removeprefix("fabric:")
@@ -97,7 +97,7 @@ def open_engine(*, engine: str, megabytes: float) -> Iterator[tuple[int, Orders]
                 reduce=lambda tensor: fabric.mean_(tensor).wait(),
                 is_mean=True,
             )
-            yield made.rank, made.orders
+            yield made.rank, made.commands
             fabric.gather(None)  # a rank that left early would look dead to the others
         finish()
 

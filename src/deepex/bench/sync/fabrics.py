@@ -11,8 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
-from deepex.bench.sync.rank_pool import Crew, Network, find_mpirun, local_network, mpi_network, start_crew
-from deepex.bench.sync.rows import Book, Row, Say, middle_half, rotate
+from deepex.bench.sync.rank_pool import Network, RankPool, find_mpirun, local_network, mpi_network, start_pool
+from deepex.bench.sync.rows import Log, Results, Row, middle_half, rotate
 from deepex.errors import DeepexError
 
 COPY, GLOO, SHARED = "copy", "Gloo", "deepex shared"
@@ -52,31 +52,31 @@ def fabrics_plan(*, quick: bool = False) -> FabricsPlan:
     )
 
 
-def measure_fabrics(plan: FabricsPlan, folder: Path, book: Book, say: Say) -> None:
+def measure_fabrics(plan: FabricsPlan, folder: Path, results: Results, log: Log) -> None:
     """Rows for each number of ranks, engine and size."""
     for num_ranks in plan.ranks:
-        book.add(*_measure_ranks(num_ranks, plan, folder / f"ranks{num_ranks}", say))
+        results.add(*_measure_ranks(num_ranks, plan, folder / f"ranks{num_ranks}", log))
 
 
-def _measure_ranks(num_ranks: int, plan: FabricsPlan, folder: Path, say: Say) -> list[Row]:
+def _measure_ranks(num_ranks: int, plan: FabricsPlan, folder: Path, log: Log) -> list[Row]:
     seconds: dict[tuple[str, float], list[float]] = {}
     errors: dict[str, str] = {}
     names = list(plan.engines)
     with ExitStack() as stack:
-        crews: dict[str, Crew] = {}
+        pools: dict[str, RankPool] = {}
         for name in names:
-            say(f"fabrics, {num_ranks} ranks: starting {name}")
+            log(f"fabrics, {num_ranks} ranks: starting {name}")
             engine, network = ENGINES[name]
             spec = {"part": "fabrics", "engine": engine, "megabytes": max(plan.megabytes)}
-            started = start_crew(name, network(num_ranks), folder / engine.replace(":", "-"), spec)
+            started = start_pool(name, network(num_ranks), folder / engine.replace(":", "-"), spec)
             try:
-                crews[name] = stack.enter_context(started)
+                pools[name] = stack.enter_context(started)
             except DeepexError as error:
                 errors[name] = str(error)
         for turn in range(-1, plan.rounds):  # the first warms up
-            say(f"fabrics, {num_ranks} ranks: {f'round {turn + 1} of {plan.rounds}' if turn >= 0 else 'warming up'}")
+            log(f"fabrics, {num_ranks} ranks: {f'round {turn + 1} of {plan.rounds}' if turn >= 0 else 'warming up'}")
             for name in rotate([*names, COPY], turn):
-                found = _take_turn(name, crews, plan, errors)
+                found = _take_turn(name, pools, plan, errors)
                 if turn >= 0:
                     for megabytes, each in found.items():
                         seconds.setdefault((name, megabytes), []).append(each)
@@ -87,16 +87,16 @@ def _measure_ranks(num_ranks: int, plan: FabricsPlan, folder: Path, say: Say) ->
     return sorted(rows, key=lambda row: ([*names, COPY].index(row.name), row.megabytes)) + failed
 
 
-def _take_turn(name: str, crews: dict[str, Crew], plan: FabricsPlan, errors: dict[str, str]) -> dict[float, float]:
+def _take_turn(name: str, pools: dict[str, RankPool], plan: FabricsPlan, errors: dict[str, str]) -> dict[float, float]:
     """Seconds of the slowest rank by size; an engine that fails is left out from then on."""
-    crew, do = (crews.get(SHARED), "copy") if name == COPY else (crews.get(name), "round")
+    pool, do = (pools.get(SHARED), "copy") if name == COPY else (pools.get(name), "round")
     found = {}
-    if crew is None or name in errors:
+    if pool is None or name in errors:
         return {}
     try:
         for megabytes in [max(plan.megabytes)] if name == COPY else plan.megabytes:
             times = max(1, round(MEGABYTES_AT_ONCE / megabytes))
-            answers = crew.ask(do, megabytes=megabytes, times=times)
+            answers = pool.request(do, megabytes=megabytes, times=times)
             found[megabytes] = max(answer["seconds"] for answer in answers)
     except DeepexError as error:
         errors[name] = str(error)

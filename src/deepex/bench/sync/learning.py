@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any
 
 from deepex.bench.sync.rank_pool import Network, Process, end_all
-from deepex.bench.sync.rows import Book, Row, Say
+from deepex.bench.sync.rows import Log, Results, Row
 
 BASE = "allreduce"
 STRATEGIES = (
@@ -51,20 +51,22 @@ class LearningPlan:
 QUICK = LearningPlan(strategies=(BASE, "local:epoch", "auto"), epochs=1)
 
 
-def measure_learning(plan: LearningPlan, network: Network, folder: Path, book: Book, say: Say) -> None:
-    """A row for each run that the book has not yet."""
-    done = {(row.name, row.seed) for row in book.of("learning", network.name)}
+def measure_learning(plan: LearningPlan, network: Network, folder: Path, results: Results, log: Log) -> None:
+    """A row for each run that is not among the results yet."""
+    done = {(row.name, row.seed) for row in results.of("learning", network.name)}
     for seed, (number, sync) in product(range(plan.seeds), enumerate(plan.strategies)):
         if (sync, seed) in done:
-            say(f"learning, {network.name}, seed {seed}: {sync}: done before")
+            log(f"learning, {network.name}, seed {seed}: {sync}: done before")
             continue
-        say(f"learning, {network.name}, seed {seed}: {sync}")
+        log(f"learning, {network.name}, seed {seed}: {sync}")
         place = folder / f"{seed}-{number}"
         place.mkdir(parents=True)
-        book.add(_run(sync, seed, plan, network, place))
+        results.add(_run(sync, seed, plan, network, place))
     order = {sync: number for number, sync in enumerate(plan.strategies)}
-    rows = sorted(book.of("learning", network.name), key=lambda row: (row.seed or 0, order.get(row.name, len(order))))
-    book.replace("learning", network.name, compare(rows))
+    rows = sorted(
+        results.of("learning", network.name), key=lambda row: (row.seed or 0, order.get(row.name, len(order)))
+    )
+    results.replace("learning", network.name, compare(rows))
 
 
 def compare(rows: Sequence[Row]) -> list[Row]:

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-Orders = dict[str, Callable[..., dict[str, Any]]]
+Commands = dict[str, Callable[..., dict[str, Any]]]
 
 
 @contextmanager
-def open_part(*, part: str, **spec: Any) -> Iterator[tuple[int, Orders]]:
-    """This rank's number and the orders it understands."""
+def open_part(*, part: str, **spec: Any) -> Iterator[tuple[int, Commands]]:
+    """This rank's number and the commands it understands."""
     if part == "fabrics":
         from deepex.bench.sync.engines import open_engine
 

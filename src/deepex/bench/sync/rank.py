@@ -1,7 +1,7 @@
 """The program of one rank of the sync benchmark: `python -m deepex.bench.sync.rank SPEC`, with SPEC in JSON.
 
-It connects to the socket that SPEC names, says its rank when it is ready, and then carries out orders, a line each, and
-answers them. Between orders it sleeps.
+It connects to the socket that SPEC names and says its rank when it is ready. Then it carries out commands, a line
+each, and answers them. Between commands it sleeps.
 """
 
 import json
@@ -14,21 +14,21 @@ from deepex.launch.rank import leave
 
 
 def main() -> None:
-    """Serve until told to end; an error ends the process, and the crew reads it from its output."""
+    """Serve until told to end; an error ends the process, and the pool reads it from its output."""
     spec: dict[str, Any] = json.loads(sys.argv[1])
     with socket.socket(socket.AF_UNIX) as control:
         control.connect(spec.pop("control"))
         lines = control.makefile("rw")
-        with open_part(**spec) as (rank, orders):
+        with open_part(**spec) as (rank, commands):
             answer: dict[str, Any] = {"rank": rank}
             while True:
                 lines.write(json.dumps(answer) + "\n")
                 lines.flush()
-                order = json.loads(lines.readline() or '{"do": "end"}')
-                do = order.pop("do")
+                command = json.loads(lines.readline() or '{"do": "end"}')
+                do = command.pop("do")
                 if do == "end":
                     break
-                answer = orders[do](**order)
+                answer = commands[do](**command)
     leave(0)
 
 

@@ -1,6 +1,6 @@
-"""Crews: the ranks of one variant as processes that sleep until they are told to do something, and answer.
+"""Pools: the ranks of one variant as processes that sleep until they are told to do something, and answer.
 
-Orders and answers are lines of JSON through a socket in the file system, which hosts of a cluster see too though they
+Commands and answers are lines of JSON through a socket in the file system, which hosts of a cluster see too though they
 share no network with this process. It knows processes and their answers, and nothing of what they compute.
 """
 
@@ -22,12 +22,13 @@ from torch._C._distributed_c10d import TCPStore  # torch.distributed leaves it o
 
 from deepex.bench.sync.rows import NetworkName
 from deepex.errors import TrainingError
+from deepex.launch.launchers.torchrun import torchrun_variables
 
 Process = subprocess.Popen[str]
 Start = Callable[[Sequence[str], Path], Sequence[Process]]
 """Starts a command as ranks, which write what they print to `rank*.txt` in a folder."""
 
-SECONDS_TO_MEET = 180.0  # importing torch in many processes on few cores takes long
+SECONDS_TO_START = 180.0  # importing torch in many processes on few cores takes long
 SECONDS_TO_ANSWER = 300.0
 SECONDS_TO_END = 10.0
 
@@ -56,8 +57,8 @@ def find_mpirun() -> str | None:
     return shutil.which("mpirun", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}")
 
 
-class Line:
-    """The way to one rank and back, a message a line."""
+class Channel:
+    """A connection to one rank, a message a line of text."""
 
     def __init__(self, end: socket.socket) -> None:
         self.end, self.file = end, end.makefile("rw")
@@ -81,43 +82,43 @@ class Line:
         self.end.close()
 
 
-class Crew:
+class RankPool:
     """The ranks of one variant, under command."""
 
     def __init__(self, name: str, folder: Path, processes: Sequence[Process]) -> None:
         self.name, self.folder, self.processes = name, folder, processes
-        self.lines: dict[int, Line] = {}
+        self.channels: dict[int, Channel] = {}
         self.has_failed = False
 
-    def meet(self, listener: socket.socket, num_ranks: int) -> None:
-        """Wait until all ranks are ready."""
-        end = monotonic() + SECONDS_TO_MEET
+    def wait_until_ready(self, listener: socket.socket, num_ranks: int) -> None:
+        """Wait until all ranks have connected and said their number."""
+        end = monotonic() + SECONDS_TO_START
         listener.settimeout(0.5)
-        while len(self.lines) < num_ranks:
+        while len(self.channels) < num_ranks:
             try:
-                line = Line(listener.accept()[0])
+                channel = Channel(listener.accept()[0])
             except TimeoutError:
                 if monotonic() > end or any(process.poll() for process in self.processes):
                     raise self._failure("was not ready") from None
                 continue
             try:
-                hello = line.read(end - monotonic())
+                hello = channel.read(end - monotonic())
             except TimeoutError:
                 hello = None
             if hello is None:
-                line.close()
+                channel.close()
                 raise self._failure("was not ready")
-            self.lines[hello["rank"]] = line
+            self.channels[hello["rank"]] = channel
 
-    def ask(self, do: str, *, ranks: Sequence[int] | None = None, **order: Any) -> list[dict[str, Any]]:
-        """Give all ranks an order; the answers of all, or of some that alone matter, in their order."""
+    def request(self, do: str, *, ranks: Sequence[int] | None = None, **arguments: Any) -> list[dict[str, Any]]:
+        """Have all ranks do something; the answers of all, or of some that alone matter, by rank."""
         end = monotonic() + SECONDS_TO_ANSWER
-        for line in self.lines.values():
-            line.write({"do": do, **order})
+        for channel in self.channels.values():
+            channel.write({"do": do, **arguments})
         answers = []
-        for rank in sorted(self.lines) if ranks is None else ranks:
+        for rank in sorted(self.channels) if ranks is None else ranks:
             try:
-                answer = self.lines[rank].read(end - monotonic())
+                answer = self.channels[rank].read(end - monotonic())
             except TimeoutError:
                 raise self._failure(f"had no answer to '{do}' within {SECONDS_TO_ANSWER:g} s") from None
             if answer is None:
@@ -127,11 +128,11 @@ class Crew:
 
     def end(self) -> None:
         """Let ranks go; those that do not listen are ended."""
-        for line in self.lines.values():
-            line.write({"do": "end"})
+        for channel in self.channels.values():
+            channel.write({"do": "end"})
         end_all(self.processes, 0.0 if self.has_failed else SECONDS_TO_END)
-        for line in self.lines.values():
-            line.close()
+        for channel in self.channels.values():
+            channel.close()
 
     def _failure(self, what: str) -> TrainingError:
         """What went wrong, by the last words of a rank that tells its own cause rather than a peer's."""
@@ -145,8 +146,8 @@ class Crew:
 
 
 @contextmanager
-def start_crew(name: str, network: Network, folder: Path, spec: Mapping[str, Any]) -> Iterator[Crew]:
-    """The ranks of a variant, ready for orders; `folder` is made, and `spec` is what sync_rank.py is told."""
+def start_pool(name: str, network: Network, folder: Path, spec: Mapping[str, Any]) -> Iterator[RankPool]:
+    """The ranks of a variant, ready for commands; `folder` is made, and `spec` is what rank.py is told."""
     folder.mkdir(parents=True)
     control = folder / "control"
     with socket.socket(socket.AF_UNIX) as listener:
@@ -154,12 +155,12 @@ def start_crew(name: str, network: Network, folder: Path, spec: Mapping[str, Any
         listener.listen(network.num_ranks)
         told = json.dumps({"control": str(control), **spec})
         command = [sys.executable, "-W", "ignore", "-m", "deepex.bench.sync.rank", told]
-        crew = Crew(name, folder, network.start(command, folder))
+        pool = RankPool(name, folder, network.start(command, folder))
         try:
-            crew.meet(listener, network.num_ranks)
-            yield crew
+            pool.wait_until_ready(listener, network.num_ranks)
+            yield pool
         finally:
-            crew.end()
+            pool.end()
 
 
 def end_all(processes: Sequence[Process], patience_seconds: float) -> None:
@@ -178,22 +179,14 @@ def end_all(processes: Sequence[Process], patience_seconds: float) -> None:
 
 
 def _start(words: Sequence[str], folder: Path, num_ranks: int) -> list[Process]:
-    # This process serves the meeting point, so that no port is chosen twice; it lasts as long as the process.
+    # This process serves the rendezvous, so that no port is chosen twice; it lasts as long as the process.
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     _stores.append(store)
     processes = []
     for rank in range(num_ranks):
-        variables = {
-            "TORCHELASTIC_RUN_ID": "deepex-bench",
-            "TORCHELASTIC_USE_AGENT_STORE": "True",
-            "TORCHELASTIC_RESTART_COUNT": "0",
-            "RANK": str(rank),
-            "WORLD_SIZE": str(num_ranks),
-            "LOCAL_RANK": str(rank),
-            "LOCAL_WORLD_SIZE": str(num_ranks),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(store.port),
-        }
+        variables = torchrun_variables(
+            rank=rank, size=num_ranks, address="127.0.0.1", port=store.port, agent_store=True
+        )
         processes.append(_popen(words, folder / f"rank{rank}.txt", variables))
     return processes
 

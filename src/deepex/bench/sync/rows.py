@@ -1,4 +1,4 @@
-"""The rows of the sync benchmark, and the book that keeps them as they come, so that an interrupted run loses none."""
+"""The rows of the sync benchmark, and all of them as they come, saved each time: an interrupted run loses none."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 Part = Literal["fabrics", "steps", "learning"]
 NetworkName = Literal["local", "cluster"]
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 PARTS: dict[Part, str] = {
     "fabrics": "all-reduce between ranks of this machine",
@@ -74,25 +74,25 @@ class Row:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
-class Book:
-    """All rows so far. `keep` is called with them after each change.
+class Results:
+    """All rows so far. `save` is called with them after each change.
 
     Of earlier rows it takes those of parts that were finished, and the runs of the learning part, whole by themselves.
 
-    >>> book = Book(lambda rows: None)
-    >>> book.add(Row(part="steps", network="local", name="DDP", ranks=2))
-    >>> book.finish("steps", "local")
-    >>> book.has("steps", "local"), book.has("steps", "cluster")
+    >>> results = Results(lambda rows: None)
+    >>> results.add(Row(part="steps", network="local", name="DDP", ranks=2))
+    >>> results.finish("steps", "local")
+    >>> results.has("steps", "local"), results.has("steps", "cluster")
     (True, False)
     """
 
-    def __init__(self, keep: Callable[[Sequence[Row]], None], rows: Sequence[Row] = ()) -> None:
+    def __init__(self, save: Callable[[Sequence[Row]], None], rows: Sequence[Row] = ()) -> None:
         self.rows = [row for row in rows if row.is_finished or (row.part == "learning" and not row.error)]
-        self._keep = keep
+        self._save = save
 
     def add(self, *rows: Row) -> None:
         self.rows += rows
-        self._keep(self.rows)
+        self._save(self.rows)
 
     def replace(self, part: Part, network: NetworkName, rows: Sequence[Row]) -> None:
         """Put rows in the place of those of a part: ratios may need figures that came later."""

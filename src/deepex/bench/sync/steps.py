@@ -13,11 +13,11 @@ from statistics import fmean, median
 from typing import Any
 
 from deepex.bench.sync.networks import NETWORKS
-from deepex.bench.sync.rank_pool import Crew, Network, start_crew
-from deepex.bench.sync.rows import Book, Row, Say, middle_half, rotate
+from deepex.bench.sync.rank_pool import Network, RankPool, start_pool
+from deepex.bench.sync.rows import Log, Results, Row, middle_half, rotate
 from deepex.errors import DeepexError
 
-ALONE_PLAIN, ALONE_deepex = "no communication (plain)", "no communication (deepex)"
+ALONE_PLAIN, ALONE_DEEPEX = "no communication (plain)", "no communication (deepex)"
 DDP, DDP_VIEWS, LOCAL_SGD = "DDP", "DDP, bucket views", "Accelerate LocalSGD"
 SLOWED = "hybrid:2, other group ten times slower"
 COLLECTIVES = 3
@@ -28,7 +28,7 @@ class Variant:
     """A way to train, and how much of it is measured in a turn.
 
     Attributes:
-        trainer: as sync_trainers.py has it.
+        trainer: as trainers.py has it.
         steps: of a turn, in steady state, after `lead` more.
         closes: whether the end of an epoch is part of a turn.
         slow_rank: one that takes ten times as long for each step; then only the first half of the ranks counts.
@@ -85,7 +85,7 @@ def local_plan(*, quick: bool = False) -> StepsPlan:
     """On one machine: epochs of 16 steps, 6 turns."""
     variants = [
         Variant(name=ALONE_PLAIN, trainer="plain"),
-        Variant(name=ALONE_deepex),
+        Variant(name=ALONE_DEEPEX),
         Variant(name=DDP, trainer="ddp"),
         Variant(name=DDP_VIEWS, trainer="ddp-views"),
         Variant(name=f"{LOCAL_SGD}:8", trainer="local-sgd", interval=8),
@@ -110,7 +110,7 @@ def cluster_plan(*, quick: bool = False) -> StepsPlan:
     once: dict[str, Any] = {"turns": 1}
     variants = [
         Variant(name=ALONE_PLAIN, trainer="plain"),
-        Variant(name=ALONE_deepex),
+        Variant(name=ALONE_DEEPEX),
         Variant(name=DDP, trainer="ddp", **slow),
         Variant(name=DDP_VIEWS, trainer="ddp-views", **slow, **once),
         Variant(name=f"{LOCAL_SGD}:16", trainer="local-sgd", interval=16, **some, **once),
@@ -134,42 +134,42 @@ def _available(variants: Sequence[Variant]) -> list[Variant]:
     return [variant for variant in variants if has_accelerate or variant.trainer != "local-sgd"]
 
 
-def measure_steps(plan: StepsPlan, network: Network, folder: Path, book: Book, say: Say) -> None:
+def measure_steps(plan: StepsPlan, network: Network, folder: Path, results: Results, log: Log) -> None:
     """A row for each variant, written again after each turn."""
     by_name = {variant.name: variant for variant in plan.variants}
     found = {name: Found() for name in by_name}
     with ExitStack() as stack:
-        crews: dict[str, Crew] = {}
+        pools: dict[str, RankPool] = {}
         if plan.stay:
             for number, variant in enumerate(plan.variants):
-                say(f"steps, {network.name}: starting {variant.name}")
-                started = start_crew(variant.name, network, folder / str(number), variant.spec(plan.network))
+                log(f"steps, {network.name}: starting {variant.name}")
+                started = start_pool(variant.name, network, folder / str(number), variant.spec(plan.network))
                 try:
-                    crews[variant.name] = stack.enter_context(started)
-                    _take_turn(variant, crews[variant.name], Found())  # warms up
+                    pools[variant.name] = stack.enter_context(started)
+                    _take_turn(variant, pools[variant.name], Found())  # warms up
                 except DeepexError as error:
                     found[variant.name].error = str(error)
         for turn in range(plan.turns):
             for name in rotate(list(by_name), turn):
                 if turn >= by_name[name].turns or found[name].error:
                     continue
-                say(f"steps, {network.name}, turn {turn + 1} of {plan.turns}: {name}")
+                log(f"steps, {network.name}, turn {turn + 1} of {plan.turns}: {name}")
                 try:
                     if plan.stay:
-                        _take_turn(by_name[name], crews[name], found[name])
+                        _take_turn(by_name[name], pools[name], found[name])
                     else:
                         place = folder / f"{turn}-{list(by_name).index(name)}"
-                        with start_crew(name, network, place, by_name[name].spec(plan.network)) as crew:
-                            _take_turn(by_name[name], crew, found[name])
+                        with start_pool(name, network, place, by_name[name].spec(plan.network)) as pool:
+                            _take_turn(by_name[name], pool, found[name])
                 except DeepexError as error:
                     found[name].error = str(error)
                 if not plan.stay:
-                    book.replace("steps", network.name, _rows(plan, network, found))
-            book.replace("steps", network.name, _rows(plan, network, found))
+                    results.replace("steps", network.name, _rows(plan, network, found))
+            results.replace("steps", network.name, _rows(plan, network, found))
 
 
-def _take_turn(variant: Variant, crew: Crew, found: Found) -> None:
-    size = len(crew.lines)
+def _take_turn(variant: Variant, pool: RankPool, found: Found) -> None:
+    size = len(pool.channels)
     ranks = range(size) if variant.slow_rank is None else range(size // 2)
     order: dict[str, Any] = {
         "lead": variant.lead,
@@ -177,9 +177,9 @@ def _take_turn(variant: Variant, crew: Crew, found: Found) -> None:
         "closes": variant.closes,
         "slow_rank": variant.slow_rank,
     }
-    found.answers.append(crew.ask("epoch", ranks=ranks, **order))
+    found.answers.append(pool.request("epoch", ranks=ranks, **order))
     if variant.collectives:
-        told = crew.ask("collective", times=variant.collectives)
+        told = pool.request("collective", times=variant.collectives)
         found.collective_seconds += [max(each) for each in zip(*(answer["seconds"] for answer in told), strict=True)]
 
 

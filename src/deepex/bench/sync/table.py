@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-from deepex.bench.sync.acceptance import verdicts
+from deepex.bench.sync.acceptance import judge_rows
 from deepex.bench.sync.fabrics import SHARED
 from deepex.bench.sync.networks import NETWORKS
 from deepex.bench.sync.rows import PARTS, NetworkName, Part, Row
@@ -31,7 +31,7 @@ LEGENDS: dict[Part, str] = {
         "Wall time of the slowest rank and CPU time a rank with all its threads, of one step, medians over turns; "
         "× DDP: above 1 is faster. sync: share of the wall time in that phase; of peers, what is above the step "
         "without communication. Peers are plain torch, deepex has its own process set-up; all have one thread a rank. "
-        "local:epoch includes the meeting at the end of an epoch."
+        "local:epoch includes the average at the end of an epoch."
     ),
     "learning": (
         "deepex run protein to its target, wall seconds of training; × allreduce: its seconds over this one's, on the "
@@ -98,7 +98,7 @@ def terminal_table(rows: Sequence[Row], heading: str) -> Table:
 
 def conclusions(rows: Sequence[Row]) -> list[str]:
     """What the rows say, a sentence each."""
-    return [str(verdict) for verdict in verdicts(rows)]
+    return [str(finding) for finding in judge_rows(rows)]
 
 
 def markdown(rows: Sequence[Row], facts: Mapping[str, Any], *, quick: bool = False) -> str:

@@ -4,7 +4,7 @@ Peers are plain torch, as people use it; deepex has the process that its runs ha
 same weights on the same batches, with SGD and momentum, on one thread. Each carries out epochs when it is told to.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter, process_time, sleep
 from typing import Any, Protocol
@@ -18,18 +18,18 @@ from deepex import sync as strategies
 from deepex.bench.step.variants import build_torch_optimiser
 from deepex.bench.step.workloads import Workload
 from deepex.bench.sync.networks import NETWORKS
+from deepex.bench.sync.parts import Commands
 from deepex.fabric import Fabric, SoloFabric
 from deepex.launch.detect import find_world
 from deepex.launch.rank import join, set_up_process
 from deepex.optim import Optimiser
 from deepex.record.phases import Clock
 from deepex.sample import Batch
-from deepex.sync import Setting
-from deepex.train.resolve import settle
+from deepex.sync import SyncContext
+from deepex.train.resolve import resolve
 from deepex.train.step import Step
 from deepex.world import World
 
-Orders = dict[str, Callable[..., dict[str, Any]]]
 NUM_BATCHES = 4  # a rank goes through them again and again
 TIMEOUT_SECONDS = 240.0
 
@@ -52,7 +52,7 @@ class Trainer(Protocol):
         """What was spent in sync since the last call, if that is known."""
 
 
-class Plain:
+class PlainLoop:
     """The loop of every tutorial, each rank alone."""
 
     def __init__(self, workload: Workload, interval: int) -> None:
@@ -88,7 +88,7 @@ class Plain:
         return None
 
 
-class Ddp(Plain):
+class Ddp(PlainLoop):
     """torch's DistributedDataParallel, as it is."""
 
     views = False
@@ -103,7 +103,7 @@ class DdpViews(Ddp):
     views = True
 
 
-class LocalSgd(Plain):
+class LocalSgd(PlainLoop):
     """Accelerate's LocalSGD around the plain loop."""
 
     def __init__(self, workload: Workload, interval: int) -> None:
@@ -135,13 +135,13 @@ class Deepex:
         own = fabric if sync else SoloFabric(World())
         recipe = workload.recipe()
         self.batches = draw_batches(workload, self.rank)
-        settled = settle(recipe, own, self.batches[0])
-        self.replica, self.sync = settled.replica, strategies.parse(sync or "allreduce")
+        resolved = resolve(recipe, own, self.batches[0])
+        self.replica, self.sync = resolved.replica, strategies.parse(sync or strategies.DEFAULT)
         optimiser = Optimiser(recipe.optimiser, self.replica)
-        self.optimise = Step(recipe.task, self.replica, optimiser, self.sync, settled.recipe.precision, self.clock)
+        self.optimise = Step(recipe.task, self.replica, optimiser, self.sync, resolved.recipe.precision, self.clock)
         self.replica.model.train()
         self.sync.prepare(
-            Setting(
+            SyncContext(
                 replica=self.replica,
                 fabric=own,
                 moments=optimiser.state_dict(),
@@ -165,7 +165,7 @@ class Deepex:
             self.sync.drain()
 
     def take_sync_seconds(self) -> float | None:
-        return float(self.clock.take()["phase_seconds"]["sync"])
+        return float(self.clock.take().phase_seconds["sync"])
 
     def collective(self, times: int) -> dict[str, Any]:
         """Seconds of all-reduces of the gradients, each by itself after a barrier."""
@@ -179,7 +179,7 @@ class Deepex:
 
 
 class Conductor:
-    """Carries out orders with a trainer; counts its steps over the process's life."""
+    """Carries out commands with a trainer; counts its steps over the process's life."""
 
     def __init__(self, trainer: Trainer) -> None:
         self.trainer, self.number = trainer, 0
@@ -214,12 +214,12 @@ class Conductor:
             sleep(9 * (perf_counter() - started))
 
 
-PEERS: dict[str, type[Plain]] = {"plain": Plain, "ddp": Ddp, "ddp-views": DdpViews, "local-sgd": LocalSgd}
+PEERS: dict[str, type[PlainLoop]] = {"plain": PlainLoop, "ddp": Ddp, "ddp-views": DdpViews, "local-sgd": LocalSgd}
 
 
 @contextmanager
-def open_trainer(*, trainer: str, network: str, sync: str = "", interval: int = 0) -> Iterator[tuple[int, Orders]]:
-    """A trainer by name, ready for orders."""
+def open_trainer(*, trainer: str, network: str, sync: str = "", interval: int = 0) -> Iterator[tuple[int, Commands]]:
+    """A trainer by name, ready for commands."""
     workload = NETWORKS[network]
     if trainer in PEERS:
         peer = PEERS[trainer](workload, interval)

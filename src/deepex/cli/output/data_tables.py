@@ -10,12 +10,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from deepex.data.checking.findings import Finding, Findings, counted, listed
+from deepex.data.checking.findings import Finding, Findings
 from deepex.data.packing.pack import Packed
 from deepex.data.packing.packed import VERIFIED_BYTES, PackedSource
 from deepex.data.source import Source
 from deepex.data.statistics import Moments
 from deepex.sample import Field
+from deepex.text import say_list, say_plural, say_size
 
 STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 SHOWN_NAMES, SHOWN_CLASSES, SHOWN_CHANNELS = 5, 20, 64
@@ -27,19 +28,6 @@ def console_for(to_stderr: bool) -> Console:
     plain = Console(stderr=to_stderr)
     width = plain.width if plain.is_terminal else WIDTH
     return Console(stderr=to_stderr, highlight=False, markup=False, emoji=False, width=width)
-
-
-def told_size(num_bytes: float) -> str:
-    """A number of bytes as people say it.
-
-    >>> told_size(0), told_size(2500), told_size(3 << 30)
-    ('0 bytes', '2.44 KiB', '3 GiB')
-    """
-    units = ("bytes", "KiB", "MiB", "GiB", "TiB")
-    power = 0
-    while num_bytes >= 1024 and power < len(units) - 1:
-        num_bytes, power = num_bytes / 1024, power + 1
-    return f"{num_bytes:.3g} {units[power]}"
 
 
 def packed_row(packed: Packed, num_bytes: int, seconds: float, sample_bytes: int, resumed: bool) -> dict[str, Any]:
@@ -63,7 +51,7 @@ def print_packed(console: Console, row: Mapping[str, Any]) -> None:
     if row["samples_per_second"] is not None:
         rate = f"{row['samples_per_second']:,.0f} samples/s, {row['mib_per_second']:,.1f} MiB/s"
     console.print(
-        f"{row['path']}: {counted(row['samples'], 'sample')}, {told_size(row['bytes'])}, packed in "
+        f"{row['path']}: {say_plural(row['samples'], 'sample')}, {say_size(row['bytes'])}, packed in "
         f"{row['seconds']:.1f} s ({rate})",
         soft_wrap=True,
     )
@@ -88,12 +76,12 @@ def findings_row(path: Path, findings: Findings) -> dict[str, Any]:
 def verdict(path: Path, findings: Findings) -> str:
     """What came of a check, in a sentence."""
     errors, warnings = len(findings.of("error")), len(findings.of("warning"))
-    looked = f"{counted(findings.num_samples, 'sample')}, {told_size(findings.num_bytes)} looked at"
+    looked = f"{say_plural(findings.num_samples, 'sample')}, {say_size(findings.num_bytes)} looked at"
     if errors:
-        more = f" and {counted(warnings, 'warning')}" if warnings else ""
-        return f"{path} should not be trained on as it is: {counted(errors, 'error')}{more} ({looked})."
+        more = f" and {say_plural(warnings, 'warning')}" if warnings else ""
+        return f"{path} should not be trained on as it is: {say_plural(errors, 'error')}{more} ({looked})."
     if warnings:
-        return f"{path} can be trained on, with {counted(warnings, 'warning')} ({looked})."
+        return f"{path} can be trained on, with {say_plural(warnings, 'warning')} ({looked})."
     return f"{path} is sound: no errors, no warnings ({looked})."
 
 
@@ -112,7 +100,7 @@ def print_findings(console: Console, path: Path, findings: Findings) -> None:
 def print_inside(console: Console, what: str, source: Source, num_bytes: int) -> None:
     """What is inside a data set: fields and what is known of their values, without reading them all."""
     packed = source if isinstance(source, PackedSource) else None
-    console.print(f"{what}: {counted(len(source), 'sample')}, {told_size(num_bytes)} on disk", soft_wrap=True)
+    console.print(f"{what}: {say_plural(len(source), 'sample')}, {say_size(num_bytes)} on disk", soft_wrap=True)
     if packed is not None:
         verified = (
             "verified" if num_bytes <= VERIFIED_BYTES else f"header verified; all of it: deepex data check {what}"
@@ -132,7 +120,7 @@ def print_inside(console: Console, what: str, source: Source, num_bytes: int) ->
         if field.classes:
             counts = packed.class_counts[name] if packed is not None else None
             told = [each if counts is None else f"{each} {counts[i]:,}" for i, each in enumerate(field.classes)]
-            console.print(f"{name}: {len(told)} classes: {listed(told, SHOWN_CLASSES)}", soft_wrap=True)
+            console.print(f"{name}: {len(told)} classes: {say_list(told, SHOWN_CLASSES)}", soft_wrap=True)
     if packed is not None:
         _print_attributes(console, packed.attributes)
 
@@ -191,7 +179,7 @@ def _flat(value: Any) -> str:
 def _print_left_out(console: Console, left_out: Mapping[str, str]) -> None:
     if not left_out:
         return
-    console.print(f"{counted(len(left_out), 'sample')} left out:")
+    console.print(f"{say_plural(len(left_out), 'sample')} left out:")
     for name, reason in list(left_out.items())[:SHOWN_NAMES]:
         console.print(textwrap.indent(f"{name}: {reason}", "  "), soft_wrap=True)
     if len(left_out) > SHOWN_NAMES:

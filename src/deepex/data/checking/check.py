@@ -1,7 +1,7 @@
 """Checking a data set before it costs anything: one pass, block by block, in memory that does not grow with its bytes.
 
 It finds what has happened to the bytes since they were packed, and what spoils training: samples that can't be read,
-values that are no numbers, constant channels, copies, copies on both sides of a split, rare and missing classes. It
+values that are no numbers, constant channels, duplicates, on both sides of a split too, rare and missing classes. It
 knows sources and packed files, and prints nothing.
 """
 
@@ -15,12 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deepex.data.checking.duplicates import Copies, Sides, SidesByField, SidesByName
-from deepex.data.checking.findings import SHOWN, Block, Classes, Constants, Finding, Findings, Look, Numbers, counted
+from deepex.data.checking.duplicates import Duplicates, Sides, SidesByField, SidesByName
+from deepex.data.checking.findings import SHOWN, Block, Classes, Constants, Finding, Findings, Look, Numbers
 from deepex.data.packing.packed import NAMES, PackedFile, PackedSource
 from deepex.data.source import Source, allocate, as_array, read_good
 from deepex.errors import ConfigError, unknown
 from deepex.sample import Field
+from deepex.text import say_plural
 
 BLOCK_BYTES, BLOCK_SAMPLES = 16 << 20, 1 << 16  # so much of a source that is not packed is looked at together
 THREADS = 4  # hashing and counting share out the work among them, and one reads ahead
@@ -58,7 +59,7 @@ def check(
         *(Numbers(name) for name in fields),
         *(Constants(name, each) for name, each in fields.items() if not each.classes),
         *(Classes(name, each) for name, each in fields.items() if each.classes),
-        Copies(len(source), compared, sides, source.name),
+        Duplicates(len(source), compared, sides, source.name),
     ]
     reading: Reading = PackedBlocks(source) if isinstance(source, PackedSource) else SourceBlocks(source)
     done = 0
@@ -128,7 +129,7 @@ class SourceBlocks:
             yield Finding(
                 severity="error",
                 kind="unreadable",
-                sentence=f"{counted(self.num_bad, 'sample')} can't be read. {' '.join(self.reasons.values())}",
+                sentence=f"{say_plural(self.num_bad, 'sample')} can't be read. {' '.join(self.reasons.values())}",
                 cure=f"Correct or replace them, or leave them out: deepex data pack --skip-bad {self.num_bad}",
                 samples=tuple(self.reasons),
             )
@@ -167,7 +168,7 @@ class PackedBlocks:
     def found(self) -> Iterator[Finding]:
         yield from self.damaged[:SHOWN]
         if self.num_damaged > SHOWN:
-            sentence = f"{counted(self.num_damaged - SHOWN, 'more block')} of samples are damaged."
+            sentence = f"{say_plural(self.num_damaged - SHOWN, 'more block')} of samples are damaged."
             yield Finding(severity="error", kind="damage", sentence=sentence, cure="Pack or copy the set again")
 
     def _take(self, file: PackedFile, name: str, rows: NDArray[np.int64]) -> NDArray[Any]:

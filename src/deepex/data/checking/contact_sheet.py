@@ -18,11 +18,11 @@ from deepex.data.checking.thumbnails import (
     DARK,
     LIGHT,
     WRONG,
-    Panel,
     Scale,
-    choose_panels,
-    draw_panel,
-    scale_panel,
+    Thumbnail,
+    choose_thumbnails,
+    draw_thumbnail,
+    scale_thumbnail,
     shade,
 )
 from deepex.data.source import Source, allocate, as_array, read_good
@@ -51,26 +51,26 @@ def draw_sheet(source: Source, title: str, most: int = MOST_SAMPLES) -> bytes:
 
     Example: `Path("sheet.png").write_bytes(draw_sheet(PackedSource(Path("bba.h5")), "bba.h5"))`
     """
-    panels = choose_panels(source.spec)
-    columns = COLUMNS[len(panels)]
-    side = ((WIDTH - 2 * MARGIN + GAP) // columns - GAP + NEAR) // len(panels) - NEAR
-    samples = read_samples(source, panels, min(most, columns * MOST_ROWS))
+    thumbnails = choose_thumbnails(source.spec)
+    columns = COLUMNS[len(thumbnails)]
+    side = ((WIDTH - 2 * MARGIN + GAP) // columns - GAP + NEAR) // len(thumbnails) - NEAR
+    samples = read_samples(source, thumbnails, min(most, columns * MOST_ROWS))
     readable = [sample.values for sample in samples if sample.is_good]
-    scales = [scale_panel(panel, source.spec.fields[panel.field], readable) for panel in panels]
-    tiles = [_draw_tile(sample, panels, scales, side) for sample in samples]
-    heading = _draw_heading(title, len(source), len(samples), panels, scales)
+    scales = [scale_thumbnail(thumbnail, source.spec.fields[thumbnail.field], readable) for thumbnail in thumbnails]
+    tiles = [_draw_tile(sample, thumbnails, scales, side) for sample in samples]
+    heading = _draw_heading(title, len(source), len(samples), thumbnails, scales)
     image = _arrange(heading, tiles, columns)
     stream = io.BytesIO()
     image.save(stream, "PNG", optimize=True)
     return stream.getvalue()
 
 
-def read_samples(source: Source, panels: Sequence[Panel], most: int) -> list[Sample]:
+def read_samples(source: Source, thumbnails: Sequence[Thumbnail], most: int) -> list[Sample]:
     """The samples of a sheet: a few of each class where there are classes, else evenly spaced."""
     fields = source.spec.fields
     label = next((name for name, field in fields.items() if field.classes and not field.shape), None)
     indices = _spaced(len(source), most) if label is None else _of_each_class(source, label, most)
-    names = {panel.field for panel in panels} | ({label} if label else set())
+    names = {thumbnail.field for thumbnail in thumbnails} | ({label} if label else set())
     spec = SampleSpec(fields={name: fields[name] for name in names})
     samples = []
     for index in indices.tolist():
@@ -102,13 +102,18 @@ def _of_each_class(source: Source, label: str, most: int) -> NDArray[np.int64]:
     return np.concatenate([*of_each, asked[list(bad)][: most - sum(map(len, of_each))]])
 
 
-def _draw_tile(sample: Sample, panels: Sequence[Panel], scales: Sequence[Scale | None], side: int) -> Image.Image:
+def _draw_tile(
+    sample: Sample, thumbnails: Sequence[Thumbnail], scales: Sequence[Scale | None], side: int
+) -> Image.Image:
     """The pictures of a sample beside each other, its name and class below."""
     pictures = [
-        draw_panel(panel, scale, sample.values[panel.field], side) for panel, scale in zip(panels, scales, strict=True)
+        draw_thumbnail(thumbnail, scale, sample.values[thumbnail.field], side)
+        for thumbnail, scale in zip(thumbnails, scales, strict=True)
     ]
     height = max(picture.height for picture in pictures)
-    tile = Image.new("RGB", (len(panels) * (side + NEAR) - NEAR, height + (2 if sample.label else 1) * LINE + 8), LIGHT)
+    tile = Image.new(
+        "RGB", (len(thumbnails) * (side + NEAR) - NEAR, height + (2 if sample.label else 1) * LINE + 8), LIGHT
+    )
     pen = ImageDraw.Draw(tile)
     for place, picture in enumerate(pictures):
         left, top = place * (side + NEAR), (height - picture.height) // 2
@@ -122,31 +127,31 @@ def _draw_tile(sample: Sample, panels: Sequence[Panel], scales: Sequence[Scale |
 
 
 def _draw_heading(
-    title: str, total: int, shown: int, panels: Sequence[Panel], scales: Sequence[Scale | None]
+    title: str, total: int, shown: int, thumbnails: Sequence[Thumbnail], scales: Sequence[Scale | None]
 ) -> Image.Image:
     """The title, how many samples there are, and what each picture shows on which scale."""
-    heading = Image.new("RGB", (WIDTH - 2 * MARGIN, 62 + (LINE + 4) * len(panels)), LIGHT)
+    heading = Image.new("RGB", (WIDTH - 2 * MARGIN, 62 + (LINE + 4) * len(thumbnails)), LIGHT)
     pen = ImageDraw.Draw(heading)
     pen.text((0, 0), _shortened(title, heading.width, 20), fill=DARK, font=_font(20))
     of_all = "all shown" if shown == total else f"{shown:,} of them shown"
     pen.text((0, 32), f"{total:,} samples, {of_all}", fill=GREY, font=_font(13))
-    for place, (panel, scale) in enumerate(zip(panels, scales, strict=True)):
+    for place, (thumbnail, scale) in enumerate(zip(thumbnails, scales, strict=True)):
         top = 58 + (LINE + 4) * place
         left = 0
-        if panel.kind == "scale":
+        if thumbnail.kind == "scale":
             ramp = shade(np.tile(np.linspace(0, 1, 72), (LINE - 4, 1)))
             heading.paste(ramp, (0, top + 1))
             pen.rectangle((0, top + 1, ramp.width - 1, top + ramp.height), outline=FRAME)
             left = ramp.width + 10
-        where = f"{('1st', '2nd', '3rd', '4th')[place]} picture: " if len(panels) > 1 else ""
-        pen.text((left, top), f"{where}{panel.title}{_tell_scale(panel, scale)}", fill=GREY, font=_font())
+        where = f"{('1st', '2nd', '3rd', '4th')[place]} picture: " if len(thumbnails) > 1 else ""
+        pen.text((left, top), f"{where}{thumbnail.title}{_tell_scale(thumbnail, scale)}", fill=GREY, font=_font())
     return heading
 
 
-def _tell_scale(panel: Panel, scale: Scale | None) -> str:
+def _tell_scale(thumbnail: Thumbnail, scale: Scale | None) -> str:
     if scale is None:
         return ""
-    unit = f" {panel.unit}" if panel.unit else ""
+    unit = f" {thumbnail.unit}" if thumbnail.unit else ""
     return f", {scale.low:.4g} to {scale.high:.4g}{unit}{', logarithmic' if scale.typical else ''}"
 
 

@@ -1,6 +1,6 @@
 """Samples with equal content, and those of them that stand on both sides of a split.
 
-Of each sample 16 bytes of a hash are kept, and its side. It knows blocks of samples, and no files.
+Of each sample 16 bytes of a hash stay in memory, and its side. It knows blocks of samples, and no files.
 """
 
 import hashlib
@@ -10,10 +10,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from deepex.data.checking.findings import SHOWN, Block, Finding, counted
+from deepex.data.checking.findings import SHOWN, Block, Finding
 from deepex.data.split import split_by_name
 from deepex.errors import ConfigError
 from deepex.sample import Field
+from deepex.text import say_percent, say_plural
 
 HASH_BYTES = 16
 NAMED = 3  # samples of a group that are named
@@ -27,7 +28,7 @@ class Sides(Protocol):
         """The side of each sample."""
 
     def tell_leak(self, sides: NDArray[np.int64], leaked: NDArray[np.int64]) -> str:
-        """A sentence, from the sides of all samples and of those with a copy on another side."""
+        """A sentence, from the sides of all samples and of those with a duplicate on another side."""
 
     def tell_empty(self, sides: NDArray[np.int64]) -> str:
         """A sentence for when all samples are on one side."""
@@ -40,7 +41,9 @@ class SidesByName:
         if not 0 < validation_share < 1:
             raise ConfigError(f"a validation share of {validation_share}. Allowed: numbers between 0 and 1.")
         self.shares = {"train": 1 - validation_share, "validation": validation_share}
-        self.told = f"split by name ({1 - validation_share:.0%} train, {validation_share:.0%} validation)"
+        self.told = (
+            f"split by name ({say_percent(1 - validation_share)} train, {say_percent(validation_share)} validation)"
+        )
 
     def of(self, block: Block) -> NDArray[np.int64]:
         sides = np.full(len(block.names), TRAIN)
@@ -49,13 +52,12 @@ class SidesByName:
 
     def tell_leak(self, sides: NDArray[np.int64], leaked: NDArray[np.int64]) -> str:
         wrong, held_back = int((leaked == VALIDATION).sum()), int((sides == VALIDATION).sum())
-        verb = "has a copy" if wrong == 1 else "have copies"
-        return (
-            f"{wrong:,} of {counted(held_back, 'validation sample')} {verb} among those for training, in a {self.told}."
-        )
+        verb = "has a duplicate" if wrong == 1 else "have duplicates"
+        of_all = f"{wrong:,} of {say_plural(held_back, 'validation sample')}"
+        return f"{of_all} {verb} among those for training, in a {self.told}."
 
     def tell_empty(self, sides: NDArray[np.int64]) -> str:
-        return f"In a {self.told} one side is empty: there are {counted(len(sides), 'sample')}."
+        return f"In a {self.told} one side is empty: there are {say_plural(len(sides), 'sample')}."
 
 
 class SidesByField:
@@ -73,14 +75,14 @@ class SidesByField:
         return block.values[self.name].astype(np.int64)
 
     def tell_leak(self, sides: NDArray[np.int64], leaked: NDArray[np.int64]) -> str:
-        verb = "has a copy" if len(leaked) == 1 else "have copies"
-        return f"{len(leaked):,} of {counted(len(sides), 'sample')} {verb} with another value of '{self.name}'."
+        verb = "has a duplicate" if len(leaked) == 1 else "have duplicates"
+        return f"{len(leaked):,} of {say_plural(len(sides), 'sample')} {verb} with another value of '{self.name}'."
 
     def tell_empty(self, sides: NDArray[np.int64]) -> str:
         return f"'{self.name}' is {sides[0]} for all samples: it splits nothing."
 
 
-class Copies:
+class Duplicates:
     """Samples that are equal in some fields."""
 
     def __init__(self, num_samples: int, fields: tuple[str, ...], sides: Sides, name: Callable[[int], str]) -> None:
@@ -115,10 +117,10 @@ class Copies:
         verb = "repeats" if len(members) - len(starts) == 1 else "repeat"
         yield Finding(
             severity="warning",
-            kind="copies",
-            sentence=f"{len(members) - len(starts):,} of {counted(len(self.seen), 'sample')} {verb} another: "
-            f"{counted(len(starts), 'group')} with equal {', '.join(self.fields)}.",
-            cure="Leave copies out, unless they are meant: each counts as a sample of its own",
+            kind="duplicates",
+            sentence=f"{len(members) - len(starts):,} of {say_plural(len(self.seen), 'sample')} {verb} another: "
+            f"{say_plural(len(starts), 'group')} with equal {', '.join(self.fields)}.",
+            cure="Leave duplicates out, unless they are meant: each counts as a sample of its own",
             samples=self._told(members, starts, np.arange(len(starts))),
         )
         side = self.side[members]
@@ -129,7 +131,7 @@ class Copies:
                 severity="error",
                 kind="leakage",
                 sentence=self.sides.tell_leak(sides, side[leaked]),
-                cure="Leave the copies out, or keep them on one side: as it is, validation tells too good a quality",
+                cure="Leave duplicates out, or keep them on one side: as it is, validation tells too good a quality",
                 samples=self._told(members, starts, np.flatnonzero(apart)),
             )
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepex.sample import Field
+from deepex.text import say_list, say_plural
 
 Severity = Literal["error", "warning", "note"]
 
@@ -91,8 +92,8 @@ class Numbers:
             yield Finding(
                 severity="error",
                 kind="not finite",
-                sentence=f"{counted(self.num_values, 'value')} of '{self.name}' {verb} NaN or infinite, in "
-                f"{self.num_samples:,} of {counted(self.num_seen, 'sample')}.",
+                sentence=f"{say_plural(self.num_values, 'value')} of '{self.name}' {verb} NaN or infinite, in "
+                f"{self.num_samples:,} of {say_plural(self.num_seen, 'sample')}.",
                 cure=f"Correct them, or leave such samples out: deepex data pack --skip-bad {self.num_samples}",
                 samples=tuple(self.first),
             )
@@ -124,7 +125,7 @@ class Constants:
         which = np.flatnonzero(self.constant)
         sentence = f"'{self.name}' is {self.value[0]} everywhere."
         if self.channels:
-            told = listed([f"{self.channels[channel]} is {self.value[channel]}" for channel in which])
+            told = say_list([f"{self.channels[channel]} is {self.value[channel]}" for channel in which])
             sentence = f"{len(which)} of {len(self.channels)} channels of '{self.name}' never change: {told}."
         yield Finding(
             severity="warning",
@@ -156,7 +157,7 @@ class Classes:
             yield Finding(
                 severity="error",
                 kind="class",
-                sentence=f"{counted(self.num_wrong, 'sample')} with a class in '{self.name}' that does not exist. "
+                sentence=f"{say_plural(self.num_wrong, 'sample')} with a class in '{self.name}' that does not exist. "
                 f"Allowed: 0 to {len(self.counts) - 1}.",
                 cure=f"Correct them, or leave them out: deepex data pack --skip-bad {self.num_wrong}",
                 samples=tuple(self.wrong),
@@ -167,7 +168,7 @@ class Classes:
                 severity="warning",
                 kind="no samples",
                 sentence=f"{len(missing)} of {len(self.counts)} classes of '{self.name}' have no samples: "
-                f"{listed(missing)}.",
+                f"{say_list(missing)}.",
                 cure="Add samples of them, or name only those that occur: classes=A,B,…",
             )
         yield from self._imbalance()
@@ -178,7 +179,7 @@ class Classes:
             return
         most = int(self.counts.argmax())
         rare = [n for n in np.argsort(self.counts) if 0 < self.counts[n] * MOST_RATIO < self.counts[most]]
-        told = listed([f"{self.field.classes[number]} ({self.counts[number]:,})" for number in rare])
+        told = say_list([f"{self.field.classes[number]} ({self.counts[number]:,})" for number in rare])
         of_what = "samples" if not self.field.shape else "values"
         yield Finding(
             severity="warning",
@@ -189,22 +190,3 @@ class Classes:
             if not self.field.shape
             else "Weigh rare classes more in the loss",
         )
-
-
-def counted(number: int, noun: str) -> str:
-    """A number and its noun.
-
-    >>> counted(1, "sample"), counted(2000, "sample")
-    ('1 sample', '2,000 samples')
-    """
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def listed(words: Sequence[str], most: int = 2 * SHOWN) -> str:
-    """Words as a list that does not grow without end.
-
-    >>> listed(["a", "b", "c"], most=2)
-    'a, b and 1 more'
-    """
-    shown = ", ".join(words[:most])
-    return shown if len(words) <= most else f"{shown} and {len(words) - most:,} more"

@@ -21,14 +21,14 @@ Colour = tuple[int, int, int]
 LIGHT, DARK = (255, 255, 255), (16, 42, 92)  # the colours of a scale's ends, as on a report's page
 WRONG = (224, 72, 40)  # what is no number
 LINES: tuple[Colour, ...] = (DARK, (214, 120, 30), (34, 139, 120))
-MOST_PANELS, MOST_CHANNELS = 4, 3
+MOST_THUMBNAILS, MOST_CHANNELS = 4, 3
 LEAST_LENGTH = 16  # shorter rows of numbers are no curves; they are drawn if there is nothing else
 HUGE_RANGE = 1000  # the largest value over the typical one, from which on a scale is logarithmic
 MOST_VALUES = 1 << 20  # so many tell a scale
 
 
 @dataclass(frozen=True, kw_only=True)
-class Panel:
+class Thumbnail:
     """What is shown of a field: which channels (none: it has none), as what, and how that is called."""
 
     field: str
@@ -90,35 +90,39 @@ class Scale:
         return np.clip((numbers - low) / (high - low or 1.0), 0.0, 1.0)
 
 
-def choose_panels(spec: SampleSpec) -> list[Panel]:
+def choose_thumbnails(spec: SampleSpec) -> list[Thumbnail]:
     """What is shown of each sample, the first fields first."""
-    found = [panel for name, field in spec.fields.items() for panel in _panels(name, field)]
-    large = [panel for panel in found if panel.kind != "line" or max(spec.fields[panel.field].shape) >= LEAST_LENGTH]
+    found = [thumbnail for name, field in spec.fields.items() for thumbnail in _thumbnails(name, field)]
+    large = [
+        thumbnail
+        for thumbnail in found
+        if thumbnail.kind != "line" or max(spec.fields[thumbnail.field].shape) >= LEAST_LENGTH
+    ]
     if not found:
         raise DataError(
             f"samples hold single numbers only ({', '.join(spec.fields)}): there is nothing to draw. Leave --sheet out."
         )
-    return (large or found)[:MOST_PANELS]
+    return (large or found)[:MOST_THUMBNAILS]
 
 
-def scale_panel(panel: Panel, field: Field, samples: Sequence[Mapping[str, NDArray[Any]]]) -> Scale | None:
-    """The scale of a panel, for all samples; photographs need none."""
-    if panel.kind in ("colour", "grey"):
+def scale_thumbnail(thumbnail: Thumbnail, field: Field, samples: Sequence[Mapping[str, NDArray[Any]]]) -> Scale | None:
+    """The scale of a thumbnail, for all samples; photographs need none."""
+    if thumbnail.kind in ("colour", "grey"):
         return None
     if field.classes:
         return Scale(low=0.0, high=len(field.classes) - 1.0)
-    percent = 100.0 if panel.kind == "line" else 98.0  # a curve that is cut off shows another shape
-    return Scale.of([panel.take(sample[panel.field]) for sample in samples], percent)
+    percent = 100.0 if thumbnail.kind == "line" else 98.0  # a curve that is cut off shows another shape
+    return Scale.of([thumbnail.take(sample[thumbnail.field]) for sample in samples], percent)
 
 
-def draw_panel(panel: Panel, scale: Scale | None, values: NDArray[Any], side: int) -> Image.Image:
-    """A picture of a panel of one sample, at most `side` wide and high."""
-    shown = panel.take(values)
-    if panel.kind == "line":
+def draw_thumbnail(thumbnail: Thumbnail, scale: Scale | None, values: NDArray[Any], side: int) -> Image.Image:
+    """A picture of a thumbnail of one sample, at most `side` wide and high."""
+    shown = thumbnail.take(values)
+    if thumbnail.kind == "line":
         assert scale is not None
         return _draw_lines(scale.apply(shown), side)
     if scale is None:
-        pixels = np.moveaxis(shown, 0, -1) if panel.kind == "colour" else shown
+        pixels = np.moveaxis(shown, 0, -1) if thumbnail.kind == "colour" else shown
         return _fitted(Image.fromarray(np.ascontiguousarray(pixels)).convert("RGB"), side)
     return _fitted(shade(scale.apply(shown)), side)
 
@@ -131,7 +135,7 @@ def shade(levels: NDArray[np.float64]) -> Image.Image:
     return Image.fromarray(pixels)
 
 
-def _panels(name: str, field: Field) -> list[Panel]:
+def _thumbnails(name: str, field: Field) -> list[Thumbnail]:
     shape = field.shape
     if not shape or 0 in shape:
         return []
@@ -140,16 +144,16 @@ def _panels(name: str, field: Field) -> list[Panel]:
     if dimensions < 2:
         lines = tuple(range(min(shape[0], len(LINES)))) if dimensions == 1 and counts_channels else ()
         more = f", {_called(field, lines)}" if lines else ""
-        return [Panel(field=name, channels=lines, kind="line", title=name + more, unit=field.unit)]
+        return [Thumbnail(field=name, channels=lines, kind="line", title=name + more, unit=field.unit)]
     what = f", middle of {' × '.join(map(str, shape[-dimensions:]))}" if dimensions > 2 else ""
     if not counts_channels:
-        return [Panel(field=name, channels=(), kind="scale", title=name + what, unit=field.unit)]
+        return [Thumbnail(field=name, channels=(), kind="scale", title=name + what, unit=field.unit)]
     if dimensions == 2 and field.dtype == "uint8" and shape[0] in (3, 4):
-        return [Panel(field=name, channels=(0, 1, 2), kind="colour", title=f"{name}, in colour")]
+        return [Thumbnail(field=name, channels=(0, 1, 2), kind="colour", title=f"{name}, in colour")]
     if dimensions == 2 and field.dtype == "uint8" and field.channels[:1] == ("grey",):
-        return [Panel(field=name, channels=(0,), kind="grey", title=f"{name}, grey")]
+        return [Thumbnail(field=name, channels=(0,), kind="grey", title=f"{name}, grey")]
     return [
-        Panel(
+        Thumbnail(
             field=name,
             channels=(channel,),
             kind="scale",

@@ -1,0 +1,1 @@
+"""From a source to batches: plan, cache, prefetch. It knows no model and no task."""

@@ -100,18 +100,18 @@ class Crop:
     size: tuple[int, ...]
 
     def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        kept = len(shape) - len(self.size)
-        if kept < 0 or any(window > length for window, length in zip(self.size, shape[kept:], strict=True)):
+        leading = len(shape) - len(self.size)
+        if leading < 0 or any(window > length for window, length in zip(self.size, shape[leading:], strict=True)):
             raise ConfigError(f"a window of {self.size} from a field of shape {shape}. Allowed: windows that fit in.")
-        return (*shape[:kept], *self.size)
+        return (*shape[:leading], *self.size)
 
     def draw(self, draw: Draw, shape: tuple[int, ...]) -> tuple[int, ...]:
         lengths = shape[len(shape) - len(self.size) :]
         return tuple(draw(length - window + 1) for length, window in zip(lengths, self.size, strict=True))
 
     def apply(self, values: NDArray[Any], drawn: Sequence[int]) -> NDArray[Any]:
-        kept = [slice(None)] * (values.ndim - len(self.size))
-        return values[(*kept, *(slice(first, first + size) for first, size in zip(drawn, self.size, strict=True)))]
+        leading = [slice(None)] * (values.ndim - len(self.size))
+        return values[(*leading, *(slice(first, first + size) for first, size in zip(drawn, self.size, strict=True)))]
 
     def plain(self, values: NDArray[Any]) -> NDArray[Any]:
         lengths = values.shape[values.ndim - len(self.size) :]
@@ -164,9 +164,9 @@ class CubeSymmetry:
 
     def apply(self, values: NDArray[Any], drawn: Sequence[int]) -> NDArray[Any]:
         order, mirror = drawn
-        kept = values.ndim - 3
+        leading = values.ndim - 3
         axes = list(itertools.permutations(range(3)))[order]
-        turned = values.transpose(*range(kept), *(kept + axis for axis in axes))
+        turned = values.transpose(*range(leading), *(leading + axis for axis in axes))
         return np.flip(turned, tuple(axis - 3 for axis in range(3) if mirror >> axis & 1))
 
     def plain(self, values: NDArray[Any]) -> NDArray[Any]:

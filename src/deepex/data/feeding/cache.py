@@ -1,4 +1,4 @@
-"""Kept: samples that were read once and stay in memory, as many as there is room for."""
+"""Cache: samples that were read once and stay in memory, as many as there is room for."""
 
 import os
 from pathlib import Path
@@ -12,26 +12,32 @@ from deepex.sample import Batch
 RESERVE_BYTES = 192 << 20  # what a run may still grow by: parts of files that are mapped, evaluation, a checkpoint
 
 
-class Kept:
-    """A source that remembers. Samples are kept as they come, stored as they are, until `num_bytes` are full.
+class Cache:
+    """A source that remembers. Samples are cached as they come, unprepared, until `num_bytes` are full.
 
     >>> import torch
-    >>> source = Kept(ArraySource({"x": torch.arange(10.0)}), num_bytes=16)
+    >>> source = Cache(ArraySource({"x": torch.arange(10.0)}), num_bytes=16)
     >>> source.read(range(10), {"x": torch.empty(10)})
-    >>> source.num_kept
+    >>> source.num_cached
     4
     """
 
     def __init__(self, source: Source, num_bytes: int, num_needed: int | None = None) -> None:
         self.source, self.spec = source, source.spec
-        self.capacity = min(num_bytes // max(1, source.spec.num_bytes), num_needed or len(source))
-        self.num_kept = 0
+        needed = len(source) if num_needed is None else num_needed
+        self.capacity = min(max(0, num_bytes) // max(1, source.spec.num_bytes), needed)
+        self.num_cached = 0
         self._places = np.full(len(source), -1, dtype=np.int64)
         # NumPy asks for huge pages, torch does not: rows in any order cost fewer faults and look-ups of pages.
         self._memory = {
             name: np.empty((self.capacity, *array.shape[1:]), dtype=array.dtype)
             for name, array in ((name, as_array(tensor)) for name, tensor in allocate(source.spec, 0).items())
         }
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that it takes when it is full."""
+        return self.capacity * self.spec.num_bytes
 
     def __len__(self) -> int:
         return len(self.source)
@@ -45,7 +51,7 @@ class Kept:
         missing = np.flatnonzero(places < 0)
         if len(missing) == len(chosen):
             self.source.read(chosen, out)
-            self._keep(chosen, out)
+            self._store(chosen, out)
             return
         for name, buffer in out.items():
             take_rows(self._memory[name], places, as_array(buffer)[: len(chosen)])  # a place of -1 is overwritten below
@@ -54,20 +60,20 @@ class Kept:
             self.source.read(chosen[missing], fresh)
             for name, buffer in out.items():
                 as_array(buffer)[missing] = as_array(fresh[name])
-            self._keep(chosen[missing], fresh)
+            self._store(chosen[missing], fresh)
 
-    def _keep(self, indices: "np.ndarray[tuple[int], np.dtype[np.int64]]", batch: Batch) -> None:
-        """Keep samples that just came, while there is room; a batch without all fields is not kept."""
-        room = self.capacity - self.num_kept
+    def _store(self, indices: "np.ndarray[tuple[int], np.dtype[np.int64]]", batch: Batch) -> None:
+        """Cache samples that just came, while there is room; a batch without all fields is not cached."""
+        room = self.capacity - self.num_cached
         if not room or set(batch) != set(self._memory):
             return
         fresh, rows = np.unique(indices, return_index=True)
         fresh, rows = fresh[:room], rows[:room]
-        places = np.arange(self.num_kept, self.num_kept + len(fresh))
+        places = np.arange(self.num_cached, self.num_cached + len(fresh))
         for name, memory in self._memory.items():
-            memory[self.num_kept : self.num_kept + len(fresh)] = as_array(batch[name])[rows]
+            memory[self.num_cached : self.num_cached + len(fresh)] = as_array(batch[name])[rows]
         self._places[fresh] = places
-        self.num_kept += len(fresh)
+        self.num_cached += len(fresh)
 
 
 def stands_in_memory(source: Source) -> bool:
@@ -78,7 +84,7 @@ def stands_in_memory(source: Source) -> bool:
 
 
 def room_for_samples(memory_gib: float | None, ranks_here: int) -> int:
-    """Bytes that a rank may keep samples in: what it has not used yet of what it may use in all.
+    """Bytes that a rank may cache samples in: what it has not used yet of what it may use in all.
 
     None stands for half of what is free on this machine, shared among the ranks here.
     """

@@ -1,7 +1,10 @@
-"""Plan: which rank reads which sample when. A pure function of a few numbers; it touches no data."""
+"""Plans: which rank reads which sample when, to train and to evaluate. Pure functions of a few numbers; they touch no
+data.
+"""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +14,9 @@ from deepex.world import World
 
 Shuffle = Literal["global", "local"]
 Last = Literal["drop", "pad"]
+
+Batches = NDArray[np.int64] | Sequence[NDArray[np.int64]]
+"""Indices of samples, a row a batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +30,7 @@ class DataConfig:
         last: what becomes of an epoch's last batch if it is not full: `drop` leaves its samples out, `pad` fills it
             with the first ones of the same epoch.
         balance: a field with classes; each is then drawn equally often, rare ones with repetition.
-        memory_gib: how much memory a rank may use in all; samples are kept in what the network leaves of it. None
+        memory_gib: how much memory a rank may use in all; samples are cached in what the network leaves of it. None
             stands for half of what is free, shared among the ranks of a machine.
         stage: a folder on storage of the node's own; what its ranks read is copied there once.
     """
@@ -43,9 +49,33 @@ class DataConfig:
             raise ConfigError(f"data.memory_gib = {self.memory_gib:g}. Allowed: numbers from 0, or none.")
 
 
+class BatchPlan(Protocol):
+    """What a feed asks of a plan."""
+
+    @property
+    def batch(self) -> int:
+        """The most samples of a batch."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches of this rank in an epoch."""
+
+    def owned(self) -> NDArray[np.int64]:
+        """The samples that this rank ever reads."""
+
+    def indices(self, epoch: int) -> Batches:
+        """This rank's samples of an epoch, batch by batch."""
+
+    def drawn_for(self, epoch: int) -> tuple[int, int] | None:
+        """What augmentations of an epoch are drawn for; none if samples are left as they are."""
+
+    def following(self, epoch: int, step: int) -> tuple[int, int] | None:
+        """The batch that is sure to be asked for next, by epoch and step; none after the last."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The order of samples of one rank.
+    """The order of samples of one rank in training: epoch after epoch, each in an order of its own.
 
     Every rank takes the same number of steps an epoch. What `drop` leaves out changes with the order, from epoch to
     epoch. With `weights`, samples are drawn in proportion to them instead of once each.
@@ -104,6 +134,14 @@ class Plan:
             return np.arange(self.num_samples)
         return _permutation((self.seed,), self.num_samples)[self.rank :: self.size]
 
+    def drawn_for(self, epoch: int) -> tuple[int, int]:
+        """Seed and epoch."""
+        return self.seed, epoch
+
+    def following(self, epoch: int, step: int) -> tuple[int, int]:
+        """The next step; after an epoch's last, the first of the next."""
+        return (epoch, step + 1) if step + 1 < self.steps_per_epoch else (epoch + 1, 0)
+
     def indices(self, epoch: int) -> NDArray[np.int64]:
         """This rank's samples of an epoch, one row a step."""
         rows = self.steps_per_epoch
@@ -118,6 +156,44 @@ class Plan:
         if self.weights is not None:
             samples = _drawn(samples, self.weights[samples], key)
         return samples[_permutation(key, len(samples))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequentialPlan:
+    """All samples once and in order, the batches dealt out to the ranks in turn; the last one may be shorter.
+
+    The batches are the same whatever the number of ranks, and every epoch has the same.
+
+    >>> [batch.tolist() for batch in SequentialPlan(num_samples=10, batch=4, rank=0, size=2).indices(0)]
+    [[0, 1, 2, 3], [8, 9]]
+    """
+
+    num_samples: int
+    batch: int
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return len(self._starts)
+
+    def owned(self) -> NDArray[np.int64]:
+        return np.concatenate([np.empty(0, dtype=np.int64), *self.indices(0)])
+
+    def indices(self, epoch: int) -> list[NDArray[np.int64]]:
+        return [np.arange(first, min(first + self.batch, self.num_samples)) for first in self._starts]
+
+    def drawn_for(self, epoch: int) -> None:
+        """Samples are left as they are."""
+        return None
+
+    def following(self, epoch: int, step: int) -> tuple[int, int] | None:
+        """The next step; none after the last, as nobody knows when there will be another epoch."""
+        return (epoch, step + 1) if step + 1 < self.steps_per_epoch else None
+
+    @property
+    def _starts(self) -> range:
+        return range(self.rank * self.batch, self.num_samples, self.size * self.batch)
 
 
 def class_weights(labels: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""A ring of batch buffers that a thread fills ahead of whoever takes them. It knows no source and no plan."""
+"""Prefetching: a thread fills batch buffers ahead of whoever takes them. It knows no source and no plan."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -10,11 +10,11 @@ K = TypeVar("K")
 B = TypeVar("B")
 
 
-class Ring(Generic[K, B]):
+class Prefetcher(Generic[K, B]):
     """Buffers in the order of `keys`, each filled by `fill(key, buffer)` on a thread of its own.
 
-    The two buffers that were handed out last stay intact; the others are filled meanwhile. An error in `fill` is
-    raised where its buffer would have been taken.
+    The two buffers that were handed out last stay intact; the others are filled meanwhile. The thread ends with the
+    keys. An error in `fill` is raised where its buffer would have been taken.
     """
 
     def __init__(self, fill: Callable[[K, B], None], buffers: list[B], keys: Iterator[K]) -> None:

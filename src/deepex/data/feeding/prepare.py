@@ -85,7 +85,7 @@ class Preparer:
                 conversion.apply(as_array(stored[name])[:size], target)
 
     def _scratch(self, size: int) -> Batch:
-        """Buffers for stored values, kept from batch to batch."""
+        """Buffers for stored values, used again batch after batch."""
         if not self._stored or len(next(iter(self._stored.values()))) < size:
             self._stored = allocate(SampleSpec(fields=self._changed), size)
         return self._stored

@@ -3,12 +3,10 @@
 It is what a rank does while packing. It knows where the block goes, and nothing of the other ranks.
 """
 
-import errno
 import hashlib
 import json
 import math
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,49 +16,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deepex.data.packing.header import Shape, write_all
+from deepex.data.packing.header import write_all
+from deepex.data.packing.layout import Layout, Place
 from deepex.data.packing.packed import NAMES, Column
 from deepex.data.source import Source, allocate, as_array, read_good
 from deepex.data.statistics import Moments
 from deepex.errors import DataError
+from deepex.files import explained
 
 
 @dataclass(frozen=True, kw_only=True)
 class Writing:
-    """All that a rank needs to write any block: the source, and where its samples go.
-
-    Shard `s` holds the samples from `edges[s]` to `edges[s + 1]`; edges lie between blocks.
-    """
+    """All that a rank needs to write any block: the source, and where its samples go."""
 
     source: Source
     names: Sequence[bytes]
-    shapes: tuple[Shape, ...]
-    edges: tuple[int, ...]
+    layout: Layout
     files: tuple[Path, ...]
     columns: tuple[Mapping[str, Column], ...]
     keep_nan: bool
-
-    @property
-    def num_blocks(self) -> int:
-        return sum(shape.num_blocks for shape in self.shapes)
-
-    def block(self, number: int) -> "Place":
-        """Where a block stands."""
-        size = self.shapes[0].block_samples
-        first = number * size
-        shard = int(np.searchsorted(self.edges, first, side="right")) - 1
-        last = min(first + size, self.edges[shard + 1])
-        return Place(first=first, last=last, shard=shard, row=first - self.edges[shard])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Samples `first` up to `last`, in `shard`, from its row `row` on."""
-
-    first: int
-    last: int
-    shard: int
-    row: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,18 +62,18 @@ class BlockResult:
 
 def write_block(writing: Writing, number: int) -> BlockResult:
     """Read a block's samples, look at them, and write them to their place."""
-    place = writing.block(number)
+    place = writing.layout.place(number)
     values, bad = _read(writing, place)
-    good = np.array([index not in bad for index in range(place.first, place.last)])
+    good = np.array([index not in bad for index in place.samples])
     moments, counts = {}, {}
     for name, each in writing.source.spec.fields.items():
-        kept = values[name] if good.all() else values[name][good]
-        if len(kept):
-            moments[name] = Moments.of(kept.reshape(len(kept), len(each.channels) or 1, -1))
+        fit = values[name] if good.all() else values[name][good]
+        if len(fit):
+            moments[name] = Moments.of(fit.reshape(len(fit), len(each.channels) or 1, -1))
         if each.classes:
-            counts[name] = np.bincount(kept.reshape(-1), minlength=len(each.classes)).tolist()
+            counts[name] = np.bincount(fit.reshape(-1), minlength=len(each.classes)).tolist()
     stored = {name: _stored(array) for name, array in values.items()}
-    width = writing.shapes[0].name_bytes
+    width = writing.layout.name_bytes
     stored[NAMES] = np.array(writing.names[place.first : place.last], dtype=f"S{width}").view(np.uint8)
     descriptor = os.open(writing.files[place.shard], os.O_WRONLY)
     try:
@@ -111,7 +85,7 @@ def write_block(writing: Writing, number: int) -> BlockResult:
         os.close(descriptor)
     return BlockResult(
         number=number,
-        num_samples=place.last - place.first,
+        num_samples=len(place),
         sha256={name: hashlib.sha256(array.data).hexdigest() for name, array in stored.items()},
         moments=moments,
         class_counts=counts,
@@ -121,12 +95,12 @@ def write_block(writing: Writing, number: int) -> BlockResult:
 
 def verify_block(writing: Writing, result: BlockResult) -> bool:
     """Whether a block stands on disk as its result says."""
-    place = writing.block(result.number)
+    place = writing.layout.place(result.number)
     with open(writing.files[place.shard], "rb") as file:
         for name, expected in result.sha256.items():
             column = writing.columns[place.shard][name]
             file.seek(column.offset + place.row * column.row_bytes)
-            written = file.read((place.last - place.first) * column.row_bytes)
+            written = file.read(len(place) * column.row_bytes)
             if hashlib.sha256(written).hexdigest() != expected:
                 return False
     return True
@@ -135,30 +109,17 @@ def verify_block(writing: Writing, result: BlockResult) -> bool:
 @contextmanager
 def explained_writing(path: Path) -> Iterator[None]:
     """Turn a failure to write into an error with its cure."""
-    try:
+    goes_on = "; what is done is kept, and the same command goes on with it."
+    elsewhere, otherwise = f"choose another place{goes_on}", f"Choose a place that you may write to{goes_on}"
+    with explained(path, DataError, elsewhere=elsewhere, otherwise=otherwise):
         yield
-    except (OSError, RuntimeError) as error:  # HDF5 raises either, and tells the number only in its text
-        told = re.search(r"errno = (\d+)", str(error))
-        number = int(told[1]) if told else getattr(error, "errno", None)
-        if number is None:
-            raise
-        cures = {
-            errno.ENOSPC: "The disk is full: free some space, or choose another place",
-            errno.EDQUOT: "Your quota is used up: free some space, or choose another place",
-            errno.EROFS: "The file system is read-only: choose another place",
-        }
-        cure = cures.get(number, "Choose a place that you may write to")
-        raise DataError(
-            f"{path} can't be written: {os.strerror(number)}. {cure}; what is done is kept, and the same command goes "
-            "on with it."
-        ) from error
 
 
 def _read(writing: Writing, place: Place) -> tuple[dict[str, NDArray[Any]], dict[int, str]]:
     """The values of a block by field, and what is wrong with which samples; those hold zeros."""
     source = writing.source
-    batch = allocate(source.spec, place.last - place.first)
-    unreadable = read_good(source, range(place.first, place.last), batch)
+    batch = allocate(source.spec, len(place))
+    unreadable = read_good(source, place.samples, batch)
     bad = {place.first + row: text for row, text in unreadable.items()}
     values = {name: as_array(tensor) for name, tensor in batch.items()}
     for index, text in _unfit(writing, values, place):

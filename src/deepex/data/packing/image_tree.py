@@ -3,7 +3,6 @@
 A picture gets its name when it is complete, so whoever starts again writes the rest. It knows fields, and no task.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -18,13 +17,14 @@ from deepex.data.packing.pack import follow_starter
 from deepex.data.source import Source, allocate
 from deepex.errors import DataError
 from deepex.fabric import Fabric, together
+from deepex.files import replacing
 from deepex.sample import SampleSpec
 
 FIELDS = ("image", "label", "validation")
 LEAST_SAMPLES = 500  # that one rank writes before it tells how far it is
 
 
-def write_tree(
+def write_image_tree(
     source: Source,
     folder: Path,
     *,
@@ -42,11 +42,11 @@ def write_tree(
     missing = [name for name in FIELDS if name not in source.spec.fields]
     if missing or not source.spec.fields["label"].classes or source.spec.fields["image"].dtype != "uint8":
         raise DataError(
-            f"a tree of pictures needs images of bytes, named classes and a split. This source has "
+            f"an image tree needs images of bytes, named classes and a split. This source has "
             f"{', '.join(source.spec.fields)}. Pack it instead, without --png."
         )
     if folder.exists() and not folder.is_dir():
-        raise DataError(f"{folder} is a file. Give the folder that the tree of pictures shall stand in.")
+        raise DataError(f"{folder} is a file. Give the folder that the image tree shall stand in.")
     size = -(-LEAST_SAMPLES // group) * group
     chunks = [range(first, min(first + size, len(source))) for first in range(0, len(source), size)]
     if fabric is not None and fabric.world.size > 1:
@@ -93,10 +93,9 @@ def _write(source: Source, folder: Path, chunk: range) -> None:
         for row, image in zip(rows, images["image"].numpy(), strict=True):
             path = paths[row]
             path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
             picture = image[0] if len(image) == 1 else image.transpose(1, 2, 0)
-            Image.fromarray(picture).save(temporary, format="PNG")
-            os.replace(temporary, path)
+            with replacing(path) as temporary:
+                Image.fromarray(picture).save(temporary, format="PNG")
 
 
 def _place(folder: Path, name: str, class_name: str, held_back: bool) -> Path:

@@ -1,33 +1,31 @@
-"""A packing under way: where each block goes, the journal of those that are done, and the file put in place at the end.
+"""A packing under way: what is packed and where, its blocks written one after the other, and the set put in place.
 
 Blocks are written in any order to places that are known from the start. Whoever starts again verifies what the journal
 says and does the rest, and the result is the same file, byte for byte. It knows nothing of how ranks share the work.
 """
 
-import errno
-import fcntl
 import hashlib
-import json
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from deepex.data.packing.block import BlockResult, Writing, explained_writing, verify_block, write_block
-from deepex.data.packing.header import Content, Shape, copy_header, write_header
-from deepex.data.packing.packed import NAMES, PackedSource
+from deepex.data.packing.block import Writing, explained_writing, verify_block, write_block
+from deepex.data.packing.claim import claimed, compare_plans, read_plan, write_plan
+from deepex.data.packing.finish import put_headers
+from deepex.data.packing.header import write_header
+from deepex.data.packing.journal import Journal
+from deepex.data.packing.layout import Layout
+from deepex.data.packing.packed import PackedSource
 from deepex.data.source import Source, Subset
-from deepex.data.statistics import Moments
 from deepex.errors import DataError
-
-LEAST_BLOCK, MOST_BLOCK, MOST_BLOCKS = 1 << 20, 64 << 20, 4096  # bytes of a block, and how many a set is cut into
+from deepex.files import temporary_beside
 
 Tell = Callable[[int, int], None]
 """Told how many samples are done, and of how many."""
@@ -68,239 +66,150 @@ def silent(done: int, total: int) -> None:
     """Tell nobody."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class Job:
-    """A packing under way: what goes where, and the journal of what is done."""
+    """What is packed, how, and where it goes: all that follows from the source and what was asked for."""
 
-    def __init__(
-        self, source: Source, out: Path, config: PackConfig, attributes: Mapping[str, Any], fingerprint: str
-    ) -> None:
-        self.source, self.out, self.config, self.attributes = source, out, config, attributes
-        self.parts = out.with_name(out.name + ".parts")
-        self.names = _checked_names(source)
-        self.done: dict[int, BlockResult] = {}
-        self.num_done = 0  # samples
-        width = max(map(len, self.names))
-        total = (source.spec.num_bytes + width) * len(source)
-        size = max(1, min(max(total // MOST_BLOCKS, LEAST_BLOCK), MOST_BLOCK) * len(source) // total)
-        size = -(-size // config.group) * config.group
-        self.num_blocks = -(-len(source) // size)
-        shards = min(max(1, config.shards), self.num_blocks)
-        self.edges = (*(size * (self.num_blocks * shard // shards) for shard in range(shards)), len(source))
-        self.shapes = tuple(
-            Shape(spec=source.spec, num_samples=last - first, name_bytes=width, block_samples=size)
-            for first, last in zip(self.edges[:-1], self.edges[1:], strict=True)
+    source: Source
+    out: Path
+    config: PackConfig
+    attributes: Mapping[str, Any]
+    fingerprint: str
+    names: Sequence[bytes]
+    layout: Layout
+
+    @classmethod
+    def of(
+        cls,
+        source: Source,
+        out: Path,
+        config: PackConfig,
+        attributes: Mapping[str, Any] | None = None,
+        fingerprint: str = "",
+    ) -> Self:
+        """The packing of a source; `fingerprint` tells one state of its files from another."""
+        names = _checked_names(source)
+        width = max(map(len, names))
+        layout = Layout.of(source.spec, len(source), width, shards=config.shards, group=config.group)
+        return cls(
+            source=source,
+            out=out,
+            config=config,
+            attributes=attributes or {},
+            fingerprint=fingerprint,
+            names=names,
+            layout=layout,
         )
-        self.files = tuple(self.parts / "shards" / f"{shard:05d}.h5" for shard in range(shards))
-        self.state = {
-            "fields": {name: repr(each) for name, each in source.spec.fields.items()},
+
+    @property
+    def parts(self) -> Path:
+        """The folder for all that is written until the set is complete."""
+        return self.out.with_name(self.out.name + ".parts")
+
+    @property
+    def shards(self) -> Path:
+        """The folder of the set's files, among the parts."""
+        return self.parts / "shards"
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """What makes two packings the same, as plain values."""
+        return {
+            "fields": {name: repr(each) for name, each in self.source.spec.fields.items()},
             "names": hashlib.sha256(b"\n".join(self.names)).hexdigest(),
-            "edges": list(self.edges),
-            "fingerprint": fingerprint,
-            "keep_nan": config.keep_nan,
-            "attributes": dict(attributes),
+            "edges": list(self.layout.edges),
+            "fingerprint": self.fingerprint,
+            "keep_nan": self.config.keep_nan,
+            "attributes": dict(self.attributes),
         }
-        self.num_bytes = total
 
-    @contextmanager
-    def claimed(self) -> Iterator[None]:
-        """Make the folder of parts, or find it; nobody else may work there at the same time."""
-        if self.out.exists():
-            raise DataError(f"{self.out} exists already. Choose another place, or delete it.")
-        with explained_writing(self.out):
-            self.out.parent.mkdir(parents=True, exist_ok=True)
-            if not self.parts.exists():
-                self._need_space()
-            (self.parts / "shards").mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.parts / "lock", os.O_RDWR | os.O_CREAT)
-        try:
-            try:
-                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with this process, unlike flock's
-            except OSError as error:
-                if error.errno in (errno.EACCES, errno.EAGAIN):  # others: a file system without locks
-                    raise DataError(
-                        f"{self.out} is being packed already. Wait for it, or choose another place."
-                    ) from None
-            yield
-        finally:
-            if self.parts.exists() and not (self.parts / "plan.json").exists():  # it failed before it began
-                shutil.rmtree(self.parts)
-            os.close(lock)
-
-    def start(self) -> None:
-        """Write down what is packed, or compare with what an earlier try wrote; make the files for the blocks."""
-        plan = self.parts / "plan.json"
-        if plan.exists():
-            self._compare(json.loads(plan.read_text()))
-            return
-        with explained_writing(self.out):
-            for shape, file in zip(self.shapes, self.files, strict=True):
-                write_header(file, shape)
-            temporary = plan.with_suffix(".tmp")
-            temporary.write_text(json.dumps(self.state, indent=1))
-            os.replace(temporary, plan)
-
-    def block(self, number: int) -> range:
-        """The samples of a block."""
-        size = self.shapes[0].block_samples
-        return range(number * size, min((number + 1) * size, len(self.source)))
+    def journal(self, rank: int | None = None) -> Journal:
+        """An empty journal of this packing, to read or to write."""
+        return Journal(self.parts, rank=rank, skip_bad=self.config.skip_bad)
 
     def writing(self) -> Writing:
         """What a rank needs to write blocks."""
-        header = self.parts / f"header-{os.getpid()}.h5"
-        with explained_writing(self.out):
-            columns = tuple(write_header(header, shape) for shape in self.shapes)
-            header.unlink()
+        with explained_writing(self.out), temporary_beside(self.parts / "header.h5") as header:
+            columns = tuple(write_header(header, shape) for shape in self.layout.shapes)
         return Writing(
             source=self.source,
             names=self.names,
-            shapes=self.shapes,
-            edges=self.edges,
-            files=self.files,
+            layout=self.layout,
+            files=self.layout.files(self.shards),
             columns=columns,
             keep_nan=self.config.keep_nan,
         )
 
-    def read_journals(self) -> dict[int, BlockResult]:
-        """What all ranks of all tries noted; a last line that was cut off does not count."""
-        self.done = {}
-        for journal in sorted(self.parts.glob("journal*.jsonl")):
-            for line in journal.read_text().splitlines():
-                try:
-                    result = BlockResult.from_line(line)
-                except (json.JSONDecodeError, KeyError, TypeError):
-                    continue
-                self.done[result.number] = result
-        return self.done
 
-    def forget(self, numbers: Sequence[int]) -> None:
-        """Drop blocks that are not on disk as noted; too many bad samples among the others end the job."""
-        dropped = set(numbers)
-        self.done = {number: result for number, result in self.done.items() if number not in dropped}
-        self.num_done = sum(result.num_samples for result in self.done.values())
-        self._count_bad()
+@contextmanager
+def begun(job: Job) -> Iterator[None]:
+    """Hold a job's folder: a new one with files for all blocks, or what an earlier try of the same packing left."""
+    with claimed(job.parts, job.out, job.layout.num_bytes):
+        earlier = read_plan(job.parts)
+        if earlier is None:
+            with explained_writing(job.out):
+                for shape, file in zip(job.layout.shapes, job.layout.files(job.shards), strict=True):
+                    write_header(file, shape)
+                write_plan(job.parts, job.plan)
+        else:
+            compare_plans(job.parts, earlier, job.plan)
+        yield
 
-    def note(self, result: BlockResult, journal: str) -> None:
-        """Add a finished block to a journal; too many bad samples end the job."""
-        self.done[result.number] = result
-        with explained_writing(self.out), open(self.parts / journal, "a") as file:
-            file.write(result.to_line() + "\n")
-        self.num_done += result.num_samples
-        if result.bad:
-            self._count_bad()
 
-    def write(self, numbers: Sequence[int], journal: str, tell: Tell) -> None:
-        """Write blocks one after the other, those aside that an earlier try has written."""
-        writing, noted = self.writing(), self.read_journals()
-        self.done = {number: noted[number] for number in numbers if number in noted}
-        self.forget([number for number, result in self.done.items() if not verify_block(writing, result)])
-        mine = sum(len(self.block(number)) for number in numbers)
-        for number in numbers:
-            if number not in self.done:
-                self.note(write_block(writing, number), journal)
-                tell(round(self.num_done / mine * len(self.source)), len(self.source))
+def write_blocks(job: Job, numbers: Sequence[int], journal: Journal, tell: Tell) -> None:
+    """Write blocks one after the other, those aside that an earlier try has written."""
+    writing, total = job.writing(), job.layout.num_samples
+    journal.read()
+    journal.retain(
+        [n for n in numbers if n in journal.done and verify_block(writing, journal.done[n])],
+    )
+    mine = sum(len(job.layout.place(number)) for number in numbers)
+    for number in numbers:
+        if number not in journal.done:
+            journal.add(write_block(writing, number))
+            tell(round(journal.num_samples / mine * total), total)
 
-    def write_alone(self, tell: Tell) -> Packed:
-        """Do all of it in this process."""
-        with self.claimed():
-            self.start()
-            self.write(range(self.num_blocks), "journal.jsonl", tell)
-            return self.finish()
 
-    @property
-    def bad(self) -> dict[int, str]:
-        """Samples that can't be used, by index, with the reason."""
-        return {index: text for number in sorted(self.done) for index, text in self.done[number].bad.items()}
+def write_alone(job: Job, tell: Tell) -> Packed:
+    """Do all of it in this process."""
+    with begun(job):
+        journal = job.journal()
+        write_blocks(job, range(job.layout.num_blocks), journal, tell)
+        return finish(job, journal)
 
-    def finish(self) -> Packed:
-        """Put headers on the files and move them into place, at once."""
-        with explained_writing(self.out):
-            for shard, file in enumerate(self.files):
-                self._put_header(shard, file)
-            if self.bad:
-                return self._close_gaps()
-            PackedSource(self.parts / "shards", verify=False)  # raises if the header is not whole
-            os.replace(self.parts / "shards" if self.config.shards else self.files[0], self.out)
-            shutil.rmtree(self.parts)
-        packed = PackedSource(self.out, verify=False)  # what was written was hashed on the way
-        return Packed(path=self.out, content_sha256=packed.content_sha256, num_samples=len(packed))
 
-    def _put_header(self, shard: int, file: Path) -> None:
-        shape, header = self.shapes[shard], self.parts / "header.h5"
-        columns = write_header(header, shape, self._content(shard))
-        descriptor = os.open(file, os.O_RDWR)
-        try:
-            copy_header(header, descriptor, shape, columns)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+def finish(job: Job, journal: Journal) -> Packed:
+    """Put headers on the files and move them into place, at once; what may be left out is left out first."""
+    with explained_writing(job.out):
+        put_headers(job.layout, job.shards, journal.done, job.attributes, sharded=bool(job.config.shards))
+        if journal.bad:
+            return _close_gaps(job, journal.bad)
+        PackedSource(job.shards, verify=False)  # raises if the header is not whole
+        os.replace(job.shards if job.config.shards else job.layout.files(job.shards)[0], job.out)
+        shutil.rmtree(job.parts)
+    packed = PackedSource(job.out, verify=False)  # what was written was hashed on the way
+    return Packed(path=job.out, content_sha256=packed.content_sha256, num_samples=len(packed))
 
-    def _content(self, shard: int) -> Content:
-        """What the blocks of a shard say of it, merged in their order."""
-        size, fields = self.shapes[0].block_samples, self.source.spec.fields
-        blocks = [self.done[number] for number in range(self.edges[shard] // size, -(-self.edges[shard + 1] // size))]
-        shards = {"shard": [shard, len(self.files)]} if self.config.shards else {}
-        return Content(
-            block_sha256={name: tuple(block.sha256[name] for block in blocks) for name in [*fields, NAMES]},
-            moments={
-                name: reduce(
-                    Moments.merge,
-                    [block.moments[name] for block in blocks if block.moments],
-                    Moments.none(len(each.channels) or 1),
-                )
-                for name, each in fields.items()
-            },
-            class_counts={
-                name: np.sum([block.class_counts[name] for block in blocks], axis=0)
-                for name, each in fields.items()
-                if each.classes
-            },
-            attributes={**self.attributes, **shards},
+
+def _close_gaps(job: Job, bad: Mapping[int, str]) -> Packed:
+    """Pack what is good once more, from the files that have gaps: no tool may take a gap for a sample."""
+    left_out = {
+        name: re.sub(rf"\S*/{re.escape(name)}", name, text)  # where a source stands is no part of the data
+        for name, text in ((job.names[index].decode(), text) for index, text in bad.items())
+    }
+    good = np.setdiff1d(np.arange(len(job.source)), list(bad))
+    if not len(good):
+        raise DataError(
+            f"none of the {len(job.source)} samples can be used, as {next(iter(left_out.values())).rstrip('.')}."
         )
-
-    def _close_gaps(self) -> Packed:
-        """Pack what is good once more, from the files that have gaps: no tool may take a gap for a sample."""
-        left_out = {
-            name: re.sub(rf"\S*/{re.escape(name)}", name, text)  # where a source stands is no part of the data
-            for name, text in ((self.names[index].decode(), text) for index, text in self.bad.items())
-        }
-        good = np.setdiff1d(np.arange(len(self.source)), list(self.bad))
-        if not len(good):
-            raise DataError(
-                f"none of the {len(self.source)} samples can be used, as {next(iter(left_out.values())).rstrip('.')}."
-            )
-        for stale in self.parts.glob("good*"):
-            shutil.rmtree(stale) if stale.is_dir() else stale.unlink()
-        source = Subset(PackedSource(self.parts / "shards", verify=False), good)
-        attributes = {**self.attributes, "left_out": left_out}
-        again = Job(source, self.parts / "good", replace(self.config, skip_bad=0), attributes, "").write_alone(silent)
-        os.replace(again.path, self.out)
-        shutil.rmtree(self.parts)
-        return replace(again, path=self.out, left_out=left_out)
-
-    def _count_bad(self) -> None:
-        bad = self.bad
-        if len(bad) > self.config.skip_bad:
-            more = f" ({len(bad)} such samples so far, {self.config.skip_bad} allowed)" if self.config.skip_bad else ""
-            raise DataError(
-                f"{next(iter(bad.values())).rstrip('.')}.{more} What is done is kept: the same command goes on with it."
-            )
-
-    def _compare(self, earlier: Mapping[str, Any]) -> None:
-        state = json.loads(json.dumps(self.state))
-        other = [key for key in state if earlier.get(key) != state[key]]
-        if other:
-            raise DataError(
-                f"{self.parts} holds the parts of another packing (other {', '.join(other)}). Delete that folder to "
-                "begin anew, or choose another place."
-            )
-
-    def _need_space(self) -> None:
-        free = shutil.disk_usage(self.out.parent).free
-        if free < self.num_bytes:
-            raise DataError(
-                f"{self.out} needs {self.num_bytes / 2**20:,.1f} MiB, and its file system has {free / 2**20:,.1f} MiB "
-                "left. Free some space, or choose another place."
-            )
+    for stale in job.parts.glob("good*"):
+        shutil.rmtree(stale) if stale.is_dir() else stale.unlink()
+    source = Subset(PackedSource(job.shards, verify=False), good)
+    config, attributes = replace(job.config, skip_bad=0), {**job.attributes, "left_out": left_out}
+    again = write_alone(Job.of(source, job.parts / "good", config, attributes), silent)
+    os.replace(again.path, job.out)
+    shutil.rmtree(job.parts)
+    return replace(again, path=job.out, left_out=left_out)
 
 
 def _checked_names(source: Source) -> list[bytes]:

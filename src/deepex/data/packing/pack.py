@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 from deepex.data.packing.block import BlockResult, Writing, verify_block, write_block
-from deepex.data.packing.job import Job, PackConfig, Packed, Tell, silent
+from deepex.data.packing.job import Job, PackConfig, Packed, Tell, begun, finish, silent, write_alone, write_blocks
+from deepex.data.packing.journal import Journal
 from deepex.data.source import Source
 from deepex.errors import TrainingError
 from deepex.fabric import Fabric, from_first, together
@@ -46,22 +47,28 @@ def pack(
 
     Example: `pack(ArraySource({"x": torch.rand(100, 8)}), Path("x.h5")).num_samples` is 100.
     """
-    job = Job(source, out, config or PackConfig(), attributes or {}, fingerprint)
+    job = Job.of(source, out, config or PackConfig(), attributes, fingerprint)
     if fabric is not None and fabric.world.size > 1:
         return _pack_as_rank(job, fabric, tell)
     if job.config.ranks == 1:
-        return job.write_alone(tell)
-    with job.claimed():
-        job.start()
-        with _pool(job) as pool:
-            noted = {number: pool.submit(_verify, result) for number, result in job.read_journals().items()}
-            todo = [n for n in range(job.num_blocks) if n not in noted or not noted[n].result()]
-            job.forget(todo)
-            tell(job.num_done, len(source))
-            for future in as_completed([pool.submit(_write, number) for number in todo]):
-                job.note(future.result(), "journal.jsonl")
-                tell(job.num_done, len(source))
-        return job.finish()
+        return write_alone(job, tell)
+    with begun(job):
+        journal = job.journal()
+        _write_by_pool(job, journal, tell)
+        return finish(job, journal)
+
+
+def _write_by_pool(job: Job, journal: Journal, tell: Tell) -> None:
+    """Let processes verify what an earlier try has written, and write the rest."""
+    journal.read()
+    with _pool(job) as pool:
+        sound = {number: pool.submit(_verify, result) for number, result in journal.done.items()}
+        journal.retain([number for number, each in sound.items() if each.result()])
+        tell(journal.num_samples, job.layout.num_samples)
+        todo = [number for number in range(job.layout.num_blocks) if number not in journal.done]
+        for future in as_completed([pool.submit(_write, number) for number in todo]):
+            journal.add(future.result())
+            tell(journal.num_samples, job.layout.num_samples)
 
 
 _writing: Writing | None = None  # what this process writes; set once in each process of a pool
@@ -73,7 +80,10 @@ def _pool(job: Job) -> Iterator[ProcessPoolExecutor]:
     # A fork costs nothing and is safe while there is one thread; a reader opens its files in each process anew.
     method = "fork" if threading.active_count() == 1 else "spawn"
     pool = ProcessPoolExecutor(
-        min(job.config.ranks, job.num_blocks), get_context(method), initializer=_prepare, initargs=(job.writing(),)
+        min(job.config.ranks, job.layout.num_blocks),
+        get_context(method),
+        initializer=_prepare,
+        initargs=(job.writing(),),
     )
     try:
         yield pool
@@ -115,16 +125,13 @@ def _pack_as_rank(job: Job, fabric: Fabric, tell: Tell) -> Packed:
     rank, size = fabric.world.rank, fabric.world.size
     with ExitStack() as stack:
 
-        def begin() -> None:
-            stack.enter_context(job.claimed())
-            job.start()
-
         def put_in_place() -> Packed:
-            job.read_journals()
-            job.forget([])
-            return job.finish()
+            journal = job.journal()
+            journal.read()
+            journal.retain(range(job.layout.num_blocks))
+            return finish(job, journal)
 
-        from_first(fabric, begin)
-        mine = range(rank, job.num_blocks, size)
-        together(fabric, lambda: job.write(mine, f"journal-{rank:05d}.jsonl", tell))
+        from_first(fabric, lambda: stack.enter_context(begun(job)))
+        mine = range(rank, job.layout.num_blocks, size)
+        together(fabric, lambda: write_blocks(job, mine, job.journal(rank), tell))
         return from_first(fabric, put_in_place)

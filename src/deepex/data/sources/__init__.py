@@ -16,30 +16,41 @@ from deepex.errors import DataError, unknown
 
 @dataclass(frozen=True, kw_only=True)
 class Reader:
-    """What a reader reads, how its files end, and what to install for it."""
+    """What a reader reads, how its files end, what to install for it, and which packages decide on what it reads."""
 
     reads: str
     suffixes: tuple[str, ...]
     extra: str = ""
+    libraries: tuple[str, ...] = ()
 
 
 READERS = {
-    "images": Reader(reads="PNG and JPEG images in folders", suffixes=(".png", ".jpg", ".jpeg")),
-    "hdf5": Reader(
-        reads="HDF5: many samples in a file, or a sample in each of many", suffixes=(".h5", ".hdf5", ".hdf", ".he5")
+    "images": Reader(
+        reads="PNG and JPEG images in folders", suffixes=(".png", ".jpg", ".jpeg"), libraries=("pillow", "kornia-rs")
     ),
-    "netcdf": Reader(reads="NetCDF, by xarray", suffixes=(".nc", ".nc4", ".cdf"), extra="data"),
-    "zarr": Reader(reads="Zarr, by xarray", suffixes=(".zarr",), extra="data"),
+    "hdf5": Reader(
+        reads="HDF5: many samples in a file, or a sample in each of many",
+        suffixes=(".h5", ".hdf5", ".hdf", ".he5"),
+        libraries=("h5py",),
+    ),
+    "netcdf": Reader(
+        reads="NetCDF, by xarray", suffixes=(".nc", ".nc4", ".cdf"), extra="data", libraries=("xarray", "netCDF4")
+    ),
+    "zarr": Reader(reads="Zarr, by xarray", suffixes=(".zarr",), extra="data", libraries=("xarray", "zarr")),
     "trajectory": Reader(
         reads="molecular trajectories, by MDAnalysis, as contact maps",
         suffixes=(".dcd", ".xtc", ".trr", ".pdb", ".gro", ".ncdf", ".lammpsdump", ".xyz"),
         extra="data",
+        libraries=("MDAnalysis",),
     ),
     "ascii": Reader(reads="matrices as text, one or many in a file", suffixes=(".txt", ".dat", ".csv", ".array")),
     "numpy": Reader(reads="NumPy arrays", suffixes=(".npy", ".npz")),
     "idx": Reader(reads="IDX files of images and their labels, as MNIST's", suffixes=("-ubyte", ".idx")),
     "tfrecord": Reader(
-        reads="TFRecord files of examples, as CosmoFlow's", suffixes=(".tfrecord", ".tfrecords"), extra="data"
+        reads="TFRecord files of examples, as CosmoFlow's",
+        suffixes=(".tfrecord", ".tfrecords"),
+        extra="data",
+        libraries=("google-crc32c",),
     ),
 }
 

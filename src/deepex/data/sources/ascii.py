@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepex.data.source import Indices, Source, as_array
+from deepex.data.sources import READERS
 from deepex.data.sources.reading.files import damaged, first_readable, list_files
 from deepex.data.sources.reading.parts import Parts
 from deepex.errors import ConfigError, SampleError
 from deepex.sample import Batch, Field, SampleSpec
 
-SUFFIXES = (".txt", ".dat", ".csv", ".array")
 CURE = "Correct it, or leave it out with --skip-bad N."
 
 
@@ -48,7 +48,7 @@ def open_source(path: Path, options: Options) -> Source:
 
     Example: `open_source(Path("contacts.array"), Options(rows=28, dtype="uint8"))`
     """
-    return TextMatrices(list_files(path, SUFFIXES), path, options)
+    return TextMatrices(list_files(path, READERS["ascii"].suffixes), path, options)
 
 
 class TextMatrices:

@@ -17,13 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepex.data.source import Source
+from deepex.data.sources import READERS
 from deepex.data.sources.reading.arrays import ArrayFiles, Channels, Layout, Shapes, are_single_samples
 from deepex.data.sources.reading.dtypes import held_dtype
 from deepex.data.sources.reading.files import damaged, first_readable, list_files, rows_together, runs
 from deepex.data.sources.reading.labels import check_classes
 from deepex.errors import ConfigError, DataError, SampleError
-
-SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +66,7 @@ def open_source(path: Path, options: Options) -> Source:
 
     Example: `open_source(Path("deepcam"), Options(datasets=("climate/data", "climate/labels_0"), channels="last"))`
     """
-    files = list_files(path, SUFFIXES)
+    files = list_files(path, READERS["hdf5"].suffixes)
     shapes_of = partial(_shapes_of, datasets=tuple(dataset.strip("/") for dataset in options.datasets))
     is_single = options.one_per_file
     if is_single is None:

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepex.data.source import Source
+from deepex.data.sources import READERS
 from deepex.data.sources.numpy import NumpyArray
 from deepex.data.sources.reading.arrays import ArrayFiles, Layout
 from deepex.data.sources.reading.files import damaged, find_beside, list_files
 from deepex.data.sources.reading.labels import FIELD, check_classes
 from deepex.errors import ConfigError, DataError, SampleError
 
-SUFFIXES = ("-ubyte", "-ubyte.gz", ".idx", ".idx.gz")
 DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}  # by the third byte of a file
 
 
@@ -99,7 +99,8 @@ def read_idx(file: Path) -> NDArray[Any]:
 
 def _pair(path: Path, options: Options) -> dict[Path, Path | None]:
     """The files of samples, each with that of its labels; all have one, or none."""
-    files = list_files(path, SUFFIXES)
+    suffixes = READERS["idx"].suffixes
+    files = list_files(path, (*suffixes, *(f"{suffix}.gz" for suffix in suffixes)))
     if options.labels is not None:
         named = find_beside(options.labels, path)
         samples = [file for file in files if file.resolve() != named.resolve()]

@@ -22,12 +22,12 @@ from PIL import Image
 from torch.nn.functional import interpolate
 
 from deepex.data.source import Indices, Source, as_array
+from deepex.data.sources import READERS
 from deepex.data.sources.reading.files import damaged, find_beside, first_readable, list_paths
 from deepex.data.sources.reading.labels import Labelled, Labels, check_classes, labels_by_name
 from deepex.errors import ConfigError, DataError, SampleError
 from deepex.sample import Batch, Field, SampleSpec
 
-SUFFIXES = (".png", ".jpg", ".jpeg")
 CHANNELS = {
     1: ("grey",),
     2: ("grey", "alpha"),
@@ -35,7 +35,7 @@ CHANNELS = {
     4: ("red", "green", "blue", "alpha"),
 }
 MODES = {1: "L", 3: "RGB"}  # Pillow's words for channels
-KEPT = ("L", "LA", "RGB", "RGBA")
+PLAIN_MODES = ("L", "LA", "RGB", "RGBA")
 # How a PNG begins: its mark, then width, height, bits a channel and how colours are stored.
 PNG_START, PNG_SHAPE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", struct.Struct(">IIBB")
 PNG_COLOURS = {1: 0, 2: 4, 3: 2, 4: 6}
@@ -83,7 +83,7 @@ def open_source(path: Path, options: Options) -> Source:
 
     Example: `open_source(Path("photos"), Options(channels=3, height=224, width=224))`
     """
-    files = list_paths(path, SUFFIXES)
+    files = list_paths(path, READERS["images"].suffixes)
     images = ImageFiles(files, path, options)
     if options.labels is not None:
         return Labelled(images, _listed_labels(find_beside(options.labels, path), images, options.classes))
@@ -209,7 +209,7 @@ def _by_pillow(data: bytes) -> NDArray[Any]:
     with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
         if image.mode.startswith("I"):
             return np.asarray(image).astype(np.int32)
-        if image.mode in KEPT:
+        if image.mode in PLAIN_MODES:
             return np.asarray(image)
         if image.mode == "1":
             return np.asarray(image.convert("L"))
@@ -270,7 +270,7 @@ def _read_table(table: Path) -> dict[str, str]:
                 "as in 7.png,cat."
             )
         name, label = row[0].strip().removeprefix("./"), row[1].strip()
-        if place == 0 and not name.lower().endswith(SUFFIXES):
+        if place == 0 and not name.lower().endswith(READERS["images"].suffixes):
             continue  # a header
         if name in listed:
             raise DataError(f"{table}, line {number}: {name} is listed twice. Keep one of the lines.")

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepex.data.source import Source
+from deepex.data.sources import READERS
 from deepex.data.sources.reading.arrays import ArrayFiles, Channels, Layout, Shapes, are_single_samples
 from deepex.data.sources.reading.dtypes import held_dtype
 from deepex.data.sources.reading.files import damaged, find_beside, list_files
 from deepex.data.sources.reading.labels import FIELD, Labelled, Labels, check_classes, labels_by_number
 from deepex.errors import ConfigError, DataError, SampleError
 
-SUFFIXES = (".npy", ".npz")
 # What NumPy raises for files that are cut short, damaged, no arrays, or arrays of Python's objects.
 UNREADABLE = (
     *(OSError, ValueError, EOFError, KeyError, NotImplementedError),
@@ -63,7 +63,11 @@ def open_source(path: Path, options: Options) -> Source:
     if options.classes and options.labels is None:
         raise ConfigError("classes without labels. Give a file of class numbers: labels=FILE.npy.")
     table = None if options.labels is None else find_beside(options.labels, path)
-    files = [file for file in list_files(path, SUFFIXES) if table is None or file.resolve() != table.resolve()]
+    files = [
+        file
+        for file in list_files(path, READERS["numpy"].suffixes)
+        if table is None or file.resolve() != table.resolve()
+    ]
     if not files:
         raise DataError(f"{path} holds only {table}, the labels. Give the arrays that they are for.")
     open_file = partial(NumpyFile, field=options.field)

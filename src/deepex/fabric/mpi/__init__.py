@@ -1,0 +1,1 @@
+"""The fabric on the machine's own MPI, by mpi4py."""

@@ -1,4 +1,7 @@
-"""The fabric on the machine's own MPI, by mpi4py. MPI waits for ever for a peer that is gone; this does not."""
+"""The fabric on the machine's own MPI, by mpi4py. MPI waits for ever for a peer that is gone; this does not.
+
+It knows communicators and tensors on CPUs, and leaves all calls of MPI to one thread.
+"""
 
 import pickle
 from array import array
@@ -14,9 +17,9 @@ from torch import Tensor
 from deepex.errors import ConfigError, PeerError
 from deepex.fabric.fabric import Fabric, Work
 from deepex.fabric.heartbeat import peer_error
-from deepex.fabric.mpi.thread import Lane, Steps, Task, check_world, mpi_thread
-from deepex.fabric.rendezvous import Meeting
-from deepex.fabric.traffic import Meter
+from deepex.fabric.mpi.thread import Steps, Task, TaskQueue, check_world, mpi_thread
+from deepex.fabric.rendezvous import Rendezvous
+from deepex.fabric.traffic import Traffic
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -31,31 +34,42 @@ TYPES = {torch.float32: "f", torch.float64: "d"}  # as MPI calls what it can add
 
 
 class MpiFabric:
-    """Collectives by MPI on the memory of CPU tensors, each with the meeting's timeout.
+    """Collectives by MPI on the memory of CPU tensors, each with the rendezvous's timeout.
 
     A thread goes on with a collective while the rank computes. 32 and 64 bits are added by MPI, divided beforehand as
     TorchFabric does. 16 bits, which not every MPI can add, are exchanged, added as 32 bits by the rank whose share they
     are, and rounded once. Tensors on a GPU are not for this fabric: only an MPI that was built for them can take them.
 
     Arguments:
-        meeting: where the ranks have met.
+        rendezvous: where the ranks have met.
+        parent: the fabric that this is a group of, if it is one.
+        members: the group's members, by their number in the parent.
     """
 
     name = "mpi"
     overlaps = True
 
-    def __init__(self, meeting: Meeting) -> None:
-        self.meeting: Meeting | None = meeting
-        self.world, self.pulse, self.meter = meeting.world, meeting.pulse, Meter()
-        self.ranks: Sequence[int] = range(self.world.size)
-        if self.world.device != "cpu":
-            raise ConfigError(f"fabric 'mpi' works on CPUs, not on {self.world.device}. Use --fabric torch.")
-        self._speaker, self._timeout_seconds = self.world, meeting.timeout_seconds
-        self._thread, self._lane = mpi_thread(), Lane()
-        self._thread.patience_seconds = meeting.timeout_seconds + SECONDS_TO_NOTICE
-        self._wait_for(self._thread.started, "starting MPI")
-        check_world(self._thread, self.world)
-        self._comm: MPI.Intracomm = self._ask(_copy_world(), "meeting")
+    def __init__(
+        self, rendezvous: Rendezvous, *, parent: "MpiFabric | None" = None, members: Sequence[int] = ()
+    ) -> None:
+        world = rendezvous.world
+        if world.device != "cpu":
+            raise ConfigError(f"fabric 'mpi' works on CPUs, not on {world.device}. Use --fabric torch.")
+        self.rendezvous: Rendezvous | None = rendezvous
+        self.heartbeat = rendezvous.heartbeat
+        self.traffic: Traffic = Traffic() if parent is None else parent.traffic
+        self.ranks: Sequence[int] = range(world.size) if parent is None else [parent.ranks[rank] for rank in members]
+        self.world = replace(world, rank=self.ranks.index(world.rank), size=len(self.ranks))
+        self._all_ranks, self._timeout_seconds = world, rendezvous.timeout_seconds
+        self._thread, self._queue = mpi_thread(), TaskQueue()
+        self._comm: MPI.Intracomm
+        if parent is None:
+            self._thread.timeout_seconds = rendezvous.timeout_seconds + SECONDS_TO_NOTICE
+            self._wait_for(self._thread.started, "starting MPI")
+            check_world(self._thread, world)
+            self._comm = self._run(_copy_world(), "rendezvous")
+        else:
+            self._comm = self._run(_form(parent._comm, list(members)), "forming a group")
 
     def empty(self, numel: int) -> Tensor:
         return torch.zeros(numel)
@@ -68,33 +82,27 @@ class MpiFabric:
             steps = _add(self._comm, tensor.div_(self.world.size))
         else:
             steps = _average_shares(self._comm, tensor.view(-1))
-        return _Pending(self, self._thread.ask(steps, self._lane), "all-reduce", tensor.nbytes)
+        return _Pending(self, self._thread.submit(steps, self._queue), "all-reduce", tensor.nbytes)
 
     def broadcast_(self, tensor: Tensor, source: int) -> Work:
         steps = _broadcast(self._comm, tensor.detach(), source)
-        return _Pending(self, self._thread.ask(steps, self._lane), "broadcast", tensor.nbytes)
+        return _Pending(self, self._thread.submit(steps, self._queue), "broadcast", tensor.nbytes)
 
     def gather(self, value: V) -> list[V]:
-        parts = self._ask(_gather(self._comm, pickle.dumps(value)), "gather")
+        parts = self._run(_gather(self._comm, pickle.dumps(value)), "gather")
         return [pickle.loads(part) for part in parts]
 
     def group(self, ranks: Sequence[int]) -> Fabric:
-        part = object.__new__(MpiFabric)
-        part.meeting, part.pulse, part.meter = self.meeting, self.pulse, self.meter
-        part.world = replace(self.world, rank=list(ranks).index(self.world.rank), size=len(ranks))
-        part.ranks = [self.ranks[rank] for rank in ranks]
-        part._speaker, part._timeout_seconds = self._speaker, self._timeout_seconds
-        part._thread, part._lane = self._thread, Lane()
-        part._comm = part._ask(_form(self._comm, list(ranks)), "forming a group")
-        return part
+        assert self.rendezvous is not None, "an MPI fabric always has one"
+        return MpiFabric(self.rendezvous, parent=self, members=ranks)
 
     def close(self) -> None:
         """Leave. Peers that still wait get an error; MPI itself is left by `mpi_thread.finish`, once in a process."""
-        if self.pulse.lost:
-            self._thread.give_up()
+        if self.heartbeat.failure:
+            self._thread.abandon()
 
-    def _ask(self, steps: Steps, verb: str) -> Any:
-        task = self._thread.ask(steps, self._lane)
+    def _run(self, steps: Steps, verb: str) -> Any:
+        task = self._thread.submit(steps, self._queue)
         self._wait_for(task, verb)
         return task.result
 
@@ -103,24 +111,24 @@ class MpiFabric:
         lost_at = None
         while not task.done.wait(SECONDS_BETWEEN_LOOKS):
             now = perf_counter()
-            lost_at = lost_at or (now if self.pulse.lost_ranks.intersection(self.ranks) else None)
+            lost_at = lost_at or (now if self.heartbeat.failed_ranks.intersection(self.ranks) else None)
             is_lost = lost_at is not None and now - lost_at > SECONDS_TO_FOLLOW
             if is_lost or self._thread.is_over or now - task.started > self._timeout_seconds:
-                self._thread.give_up()
+                self._thread.abandon()
                 raise self._failure(verb, "nothing")
         if isinstance(task.error, ConfigError):
             raise task.error
         if task.error is not None:
-            self._thread.give_up()
+            self._thread.abandon()
             raise self._failure(verb, str(task.error)) from task.error
 
     def _failure(self, verb: str, reason: str) -> PeerError:
         detail = f"a collective waits {self._timeout_seconds:g} s for a peer; MPI said: {reason}"
-        return peer_error(self.pulse, self._speaker, verb, detail=detail)
+        return peer_error(self.heartbeat, self._all_ranks, verb, detail=detail)
 
 
 class _Pending:
-    """A collective under way in MPI's thread, which notes when it ended, for the meter."""
+    """A collective under way in MPI's thread, which notes when it ended, for the traffic."""
 
     def __init__(self, fabric: MpiFabric, task: Task, verb: str, num_bytes: int) -> None:
         self.fabric, self.verb, self.num_bytes = fabric, verb, num_bytes
@@ -132,7 +140,7 @@ class _Pending:
         begun = perf_counter()
         self.fabric._wait_for(self.task, self.verb)
         busy_seconds = self.task.ended - self.task.started
-        self.fabric.meter.add(self.num_bytes, busy_seconds, perf_counter() - begun)
+        self.fabric.traffic.add(self.num_bytes, busy_seconds, perf_counter() - begun)
         self.task = None
 
 

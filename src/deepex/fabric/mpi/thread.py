@@ -1,4 +1,4 @@
-"""The one thread of a process that calls MPI: it starts what it is handed, sees it to its end, and leaves MPI last.
+"""The one thread of a process that calls MPI: it starts tasks, sees them to their end, and leaves MPI last.
 
 MPI makes no progress by itself, and not every MPI bears several threads, so one thread owns it from start to end. It
 knows requests and their order, and nothing of tensors or of peers that fall silent.
@@ -28,8 +28,8 @@ IDLE_SECONDS = 0.02
 SECONDS_FOR_FIRST = 10.0  # rank 0 may still look for who is gone, and tell the user
 
 
-class Lane:
-    """Tasks that happen one after the other, as they were handed in: MPI wants one order on all ranks of a group."""
+class TaskQueue:
+    """Tasks that happen one after the other, as they were submitted: MPI wants one order on all ranks of a group."""
 
     def __init__(self) -> None:
         self.tasks: deque[Task] = deque()
@@ -39,12 +39,12 @@ class Task:
     """Something for the thread to do.
 
     Arguments:
-        lane: after which other tasks it happens.
+        queue: after which other tasks it happens.
         steps: starts requests and yields them, and goes on when they are done; what it returns is the result.
     """
 
-    def __init__(self, lane: Lane, steps: Steps) -> None:
-        self.lane, self.steps = lane, steps
+    def __init__(self, queue: TaskQueue, steps: Steps) -> None:
+        self.queue, self.steps = queue, steps
         self.requests: list[MPI.Request] = []
         self.result: Any = None
         self.error: Exception | None = None
@@ -63,47 +63,47 @@ def at_once(function: Callable[[], object]) -> Steps:
 
 
 class MpiThread:
-    """MPI, from its start to its end. Whoever wants something of it asks, and waits for the task as long as he likes.
+    """MPI, from its start to its end. Others submit tasks, and wait for them as long as they like.
 
     Attributes:
         rank: this process's number, as MPI has it, once `started` is done.
         size: how many processes MPI has started.
         library: the MPI in words.
         started: the task of starting MPI.
-        patience_seconds: how long the others are waited for at the end.
-        is_over: whether MPI has been left, or given up.
+        timeout_seconds: how long the others are waited for at the end.
+        is_over: whether MPI has been left or abandoned.
     """
 
     def __init__(self) -> None:
         self.rank, self.size, self.library = 0, 1, ""
-        self.patience_seconds = 60.0
-        self.is_over = self._gave_up = False
-        self._inbox: SimpleQueue[Task] = SimpleQueue()
-        self._lanes: list[Lane] = []  # those that have tasks; the first of each is under way
-        self.started = self.ask(at_once(self._start))
+        self.timeout_seconds = 60.0
+        self.is_over = self._is_abandoned = False
+        self._submitted: SimpleQueue[Task] = SimpleQueue()
+        self._queues: list[TaskQueue] = []  # those that have tasks; the first of each is under way
+        self.started = self.submit(at_once(self._start))
         threading.Thread(target=self._run, name="deepex-mpi", daemon=True).start()
         atexit.register(self.finish)
 
-    def ask(self, steps: Steps, lane: Lane | None = None) -> Task:
-        """Hand in a task; without a lane it waits for no other."""
-        task = Task(lane or Lane(), steps)
-        self._inbox.put(task)
+    def submit(self, steps: Steps, queue: TaskQueue | None = None) -> Task:
+        """A new task, the last of its queue; without a queue it waits for no other."""
+        task = Task(queue or TaskQueue(), steps)
+        self._submitted.put(task)
         return task
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """Never call MPI again: what is under way can't end, and leaving in good order would wait for it for ever."""
-        self.is_over = self._gave_up = True
+        self.is_over = self._is_abandoned = True
 
     def finish(self) -> None:
         """Leave MPI together with all ranks. A process that ends without takes the others with it, by mpiexec's hand.
 
-        A rank that has given MPI up can only end so; it lets rank 0 say why, which it does before it ends.
+        A rank that has abandoned MPI can only end so; it lets rank 0 say why, which it does before it ends.
         """
-        if self._gave_up and self.rank != 0:
-            self._gave_up = False  # once is enough, where the interpreter's own end follows
+        if self._is_abandoned and self.rank != 0:
+            self._is_abandoned = False  # once is enough, where the interpreter's own end follows
             sleep(SECONDS_FOR_FIRST)
         elif not self.is_over:
-            self.ask(self._leave()).done.wait(self.patience_seconds)
+            self.submit(self._leave()).done.wait(self.timeout_seconds)
             self.is_over = True
 
     def _start(self) -> None:
@@ -130,40 +130,40 @@ class MpiThread:
     def _run(self) -> None:
         moved_at = perf_counter()
         while not self.is_over:
-            has_moved = self._take(_pause(perf_counter() - moved_at) if self._lanes else IDLE_SECONDS)
-            for lane in self._lanes:
-                has_moved |= self._advance(lane)
+            has_moved = self._receive(_pause(perf_counter() - moved_at) if self._queues else IDLE_SECONDS)
+            for queue in self._queues:
+                has_moved |= self._advance(queue)
             if has_moved:
                 moved_at = perf_counter()
-            self._lanes = [lane for lane in self._lanes if lane.tasks]
+            self._queues = [queue for queue in self._queues if queue.tasks]
 
-    def _take(self, pause: float) -> bool:
-        """Whether a task came within a pause."""
+    def _receive(self, pause: float) -> bool:
+        """Whether a task was submitted within a pause."""
         try:
-            task = self._inbox.get(timeout=pause) if pause else self._inbox.get_nowait()
+            task = self._submitted.get(timeout=pause) if pause else self._submitted.get_nowait()
         except Empty:
-            if not self._lanes and self.started.error is None:
-                self._poke()
+            if not self._queues and self.started.error is None:
+                self._progress()
             return False
-        if not task.lane.tasks:
-            self._lanes.append(task.lane)
-        task.lane.tasks.append(task)
+        if not task.queue.tasks:
+            self._queues.append(task.queue)
+        task.queue.tasks.append(task)
         return True
 
-    def _advance(self, lane: Lane) -> bool:
-        """Look at the first task of a lane; whether it got on."""
-        task = lane.tasks[0]
+    def _advance(self, queue: TaskQueue) -> bool:
+        """Look at the first task of a queue; whether it got on."""
+        task = queue.tasks[0]
         try:
             if task.requests and not task.requests[0].Testall(task.requests):
                 return False
             task.requests = next(task.steps)
         except StopIteration as end:
-            lane.tasks.popleft().end(result=end.value)
+            queue.tasks.popleft().end(result=end.value)
         except Exception as error:  # noqa: BLE001  # the rank that waits for the task raises it
-            lane.tasks.popleft().end(error=error)
+            queue.tasks.popleft().end(error=error)
         return True
 
-    def _poke(self) -> None:
+    def _progress(self) -> None:
         """Let MPI send what it may still hold back of messages that count as sent: a peer may wait for it."""
         from mpi4py import MPI
 
@@ -174,8 +174,8 @@ def _pause(quiet_seconds: float) -> float:
     """Seconds until the next look, when nothing has moved for some: the longer it takes, the less a pause adds."""
     if quiet_seconds < SPIN_SECONDS:
         return 0.0
-    shortest, longest, patient = PAUSES
-    return patient if quiet_seconds > 1 else min(longest, max(shortest, quiet_seconds / 50))
+    shortest, longest, after_second = PAUSES
+    return after_second if quiet_seconds > 1 else min(longest, max(shortest, quiet_seconds / 50))
 
 
 @cache
@@ -195,8 +195,8 @@ def mpi_thread() -> MpiThread:
 
 
 @cache
-def meet(world: World) -> str:
-    """`host:port` where rank 0 can be met, told to all ranks by MPI; for launchers that name no such place."""
+def share_address(world: World) -> str:
+    """`host:port` where rank 0 serves the rendezvous, sent to all ranks by MPI; for launchers that name no such."""
     thread = mpi_thread()
     address = bytearray(512)
     if world.is_first:
@@ -204,20 +204,20 @@ def meet(world: World) -> str:
             offer = f"{world.host}:{free.getsockname()[1]}".encode()
         address[: len(offer)] = offer
     task = thread.started
-    if task.done.wait(thread.patience_seconds) and task.error is None:
+    if task.done.wait(thread.timeout_seconds) and task.error is None:
         check_world(thread, world)
-        task = thread.ask(_tell(address))
-        task.done.wait(thread.patience_seconds)
+        task = thread.submit(_broadcast(address))
+        task.done.wait(thread.timeout_seconds)
     if task.error is not None or not task.done.is_set():
-        thread.give_up()
+        thread.abandon()
         raise PeerError(
-            f"{world}: MPI brought no meeting point within {thread.patience_seconds:g} s (it said: "
+            f"{world}: MPI brought no address for the rendezvous within {thread.timeout_seconds:g} s (it said: "
             f"{task.error or 'nothing'}). Look for the first error of another rank."
         ) from task.error
     return address.rstrip(b"\0").decode()
 
 
-def _tell(message: bytearray) -> Steps:
+def _broadcast(message: bytearray) -> Steps:
     from mpi4py import MPI
 
     yield [MPI.COMM_WORLD.Ibcast((message, MPI.BYTE), root=0)]

@@ -1,4 +1,7 @@
-"""The mean of several buffers, in pieces that stay in the cache between its passes. It knows arrays, and no ranks."""
+"""The mean of several buffers, in pieces that stay in the cache between its passes.
+
+It knows arrays, and nothing of whose they are.
+"""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,0 +1,1 @@
+"""Where a run tells what it does: people, progress.json, TensorBoard."""

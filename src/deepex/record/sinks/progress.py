@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from rich.console import Console
@@ -14,6 +15,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from deepex.errors import RunFolderError
 from deepex.record.folder import RunFolder
+from deepex.record.rows import Diagnosis, EpochRow
+from deepex.record.typed_json import to_json
+from deepex.text import say_ratio, say_time_left
 
 Verbosity = Literal["bar", "lines", "quiet"]
 SECONDS_BETWEEN_LINES = 60.0
@@ -31,7 +35,7 @@ class Listener(Protocol):
     def step(self, epoch: int, step: int, steps: int, seconds: float) -> None:
         """A step of an epoch is done; `seconds` since training began."""
 
-    def epoch(self, row: Mapping[str, Any]) -> None:
+    def epoch(self, row: EpochRow) -> None:
         """An epoch is done and evaluated; `row` is its line of metrics.jsonl."""
 
     def close(self) -> None:
@@ -47,7 +51,7 @@ class Silent:
     def step(self, epoch: int, step: int, steps: int, seconds: float) -> None:
         return None
 
-    def epoch(self, row: Mapping[str, Any]) -> None:
+    def epoch(self, row: EpochRow) -> None:
         return None
 
     def close(self) -> None:
@@ -60,12 +64,12 @@ class News:
     def __init__(self) -> None:
         self._told = self._last = ""
 
-    def hear(self, row: Mapping[str, Any]) -> str:
+    def hear(self, row: EpochRow) -> str:
         """The line for an epoch, or nothing."""
-        found = row.get("diagnosis")
-        if not found or found["thin"]:
+        found = row.diagnosis
+        if found is None or found.thin:
             return ""
-        bound, before, self._last = found["bound"], self._last, found["bound"]
+        bound, before, self._last = found.bound, self._last, found.bound
         if bound == self._told or (self._told and bound != before):
             return ""
         self._told = bound
@@ -88,9 +92,9 @@ class Lines(Silent):
             left = say_time_left(epoch * steps + step, self.epochs * steps, seconds)
             self.say(f"epoch {epoch + 1}/{self.epochs}  step {step:,} of {steps:,}  {left}")
 
-    def epoch(self, row: Mapping[str, Any]) -> None:
+    def epoch(self, row: EpochRow) -> None:
         print(describe_epoch(row, self.epochs, self.target), flush=True)
-        self._last_told = row["seconds"]
+        self._last_told = row.seconds
         if news := self.news.hear(row):
             self.say(news)
 
@@ -120,10 +124,10 @@ class Bar(Silent):
         text = f"epoch {epoch + 1}/{self.epochs}{self._figures}"
         self.progress.update(self.bar, completed=done, total=total, description=text, left=left)
 
-    def epoch(self, row: Mapping[str, Any]) -> None:
+    def epoch(self, row: EpochRow) -> None:
         self._figures = (
-            f"  loss {row['loss']:.4g}  {row['metric']} {row['value']:.4f} (target {self.target})"
-            f"  {row['samples_per_second']:,.0f} samples/s"
+            f"  loss {row.loss:.4g}  {row.metric} {row.value:.4f} (target {self.target})"
+            f"  {row.samples_per_second:,.0f} samples/s"
         )
         if news := self.news.hear(row):
             self.say(news)
@@ -132,20 +136,38 @@ class Bar(Silent):
         self.progress.stop()
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProgressNote:
+    """Where a run stands: progress.json.
+
+    `epoch` counts from 1, as in metrics.jsonl, and is 0 before the first step; `ended` is whether the run has left its
+    loop, complete or not; `time` is when it was written, as a unix time.
+    """
+
+    epoch: int
+    step: int
+    steps: int
+    epochs: int
+    target: Mapping[str, Any]
+    seconds: float
+    time: float
+    ended: bool = False
+
+
 class ProgressFile:
     """Tells another listener everything, and notes in progress.json where the run stands, at most every two seconds.
 
-    `epoch` counts from 1, as in metrics.jsonl, and is 0 before the first step; `ended` is whether the run has left its
-    loop, complete or not. A note that can't be written is left out: the run goes on.
+    A note that can't be written is left out: the run goes on.
 
     Arguments:
         listener: who else hears it.
         folder: the run directory.
-        about: what never changes, for the same file: `epochs` at most, and the `target`.
+        epochs: how many there are at most.
+        target: as plain values.
     """
 
-    def __init__(self, listener: Listener, folder: RunFolder, about: Mapping[str, Any]) -> None:
-        self.listener, self.folder, self.about = listener, folder, dict(about)
+    def __init__(self, listener: Listener, folder: RunFolder, epochs: int, target: Mapping[str, Any]) -> None:
+        self.listener, self.folder, self.epochs, self.target = listener, folder, epochs, target
         self._here, self._due = (-1, 0, 0, 0.0), 0.0
         self._note()
 
@@ -158,7 +180,7 @@ class ProgressFile:
         if seconds >= self._due:
             self._due = seconds + max(SECONDS_BETWEEN_NOTES, self._note() / NOTES_SHARE)
 
-    def epoch(self, row: Mapping[str, Any]) -> None:
+    def epoch(self, row: EpochRow) -> None:
         self.listener.epoch(row)
 
     def close(self) -> None:
@@ -169,9 +191,18 @@ class ProgressFile:
         """Replace the file; the seconds that it took."""
         epoch, step, steps, seconds = self._here
         began = time.perf_counter()
-        note = {"epoch": epoch + 1, "step": step, "steps": steps, **self.about, "seconds": seconds}
+        note = ProgressNote(
+            epoch=epoch + 1,
+            step=step,
+            steps=steps,
+            epochs=self.epochs,
+            target=self.target,
+            seconds=seconds,
+            time=time.time(),
+            ended=ended,
+        )
         with suppress(RunFolderError):
-            self.folder.write_json(PROGRESS_FILE, {**note, "time": time.time(), "ended": ended})
+            self.folder.write_json(PROGRESS_FILE, to_json(note))
         return time.perf_counter() - began
 
 
@@ -182,43 +213,17 @@ def build_listener(verbosity: Verbosity, epochs: int, target: str) -> Listener:
     return Lines(epochs, target) if verbosity == "lines" else Silent()
 
 
-def describe_epoch(row: Mapping[str, Any], epochs: int, target: str) -> str:
+def describe_epoch(row: EpochRow, epochs: int, target: str) -> str:
     """One epoch as a line of text."""
     return (
-        f"epoch {row['epoch']:>3}/{epochs}  loss {row['loss']:<8.4g}  {row['metric']} {row['value']:.4f} "
-        f"(target {target})  {row['samples_per_second']:>7,.0f} samples/s  {row['seconds']:6.1f} s"
+        f"epoch {row.epoch:>3}/{epochs}  loss {row.loss:<8.4g}  {row.metric} {row.value:.4f} "
+        f"(target {target})  {row.samples_per_second:>7,.0f} samples/s  {row.seconds:6.1f} s"
     )
 
 
-def describe_diagnosis(found: Mapping[str, Any]) -> str:
+def describe_diagnosis(found: Diagnosis) -> str:
     """What bounds a run and what would help most, as a line of text."""
-    if not found["advice"]:
-        return str(found["verdict"])
-    best = found["advice"][0]
-    return f"{found['verdict']} What would help most: {best['change']} (about {best['gain']:.2f} × the samples/s)."
-
-
-def say_seconds(seconds: float) -> str:
-    """A duration in words.
-
-    >>> say_seconds(3.84), say_seconds(200), say_seconds(7260)
-    ('3.8 s', '3 min 20 s', '2 h 1 min')
-    """
-    if seconds < 120:
-        return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds:.2g} s"
-    minutes = round(seconds) // 60
-    return f"{minutes} min {round(seconds) % 60} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def say_time_left(done: float, total: float, seconds: float) -> str:
-    """What is left of steps or epochs, if all of them are needed.
-
-    >>> say_time_left(10, 40, 30.0), say_time_left(1, 25, 300.0)
-    ('at most 1:30 left', 'at most 2:00:00 left')
-    """
-    return f"at most {_minutes(seconds / done * (total - done))} left"
-
-
-def _minutes(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes}:{rest:02d}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+    if not found.advice:
+        return found.verdict
+    best = found.advice[0]
+    return f"{found.verdict} What would help most: {best.change} (about {say_ratio(best.gain)} the samples/s)."

@@ -8,11 +8,13 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from deepex.text import say_clock, say_percent
+
 SECONDS_BETWEEN_LINES, SHARE_BETWEEN_LINES = 5.0, 0.1
 SECONDS_BETWEEN_DRAWINGS = 0.1
 
 
-class Meter:
+class ProgressBar:
     """Told how many samples are done, it tells people: samples a second, MiB if it knows a sample's size, time left.
 
     Rates count from the first that it is told, which may be what an earlier try has done.
@@ -52,7 +54,7 @@ class Meter:
                 self.progress.refresh()
         elif self.speaks and since > SECONDS_BETWEEN_LINES and done - self.last_done > SHARE_BETWEEN_LINES * total:
             self.last_seconds, self.last_done = now, done
-            print(f"{self.verb} {done / total:.0%}: {self._text(done, total)}", file=sys.stderr, flush=True)
+            print(f"{self.verb} {say_percent(done / total)}: {self._text(done, total)}", file=sys.stderr, flush=True)
 
     def _text(self, done: int, total: int) -> str:
         assert self.first is not None
@@ -63,15 +65,6 @@ class Meter:
         if not rate:
             return text
         bytes_rate = f"  {rate * self.sample_bytes / 2**20:,.0f} MiB/s" if self.sample_bytes else ""
-        return f"{text}  {rate:,.{0 if rate >= 10 else 1}f} samples/s{bytes_rate}  {_clock((total - done) / rate)} left"
-
-
-def _clock(seconds: float) -> str:
-    """A time as a clock shows it.
-
-    >>> _clock(75), _clock(7275)
-    ('1:15', '2:01:15')
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+        return (
+            f"{text}  {rate:,.{0 if rate >= 10 else 1}f} samples/s{bytes_rate}  {say_clock((total - done) / rate)} left"
+        )

@@ -3,19 +3,18 @@
 What the files hold already is read from them, so no epoch is written twice, however often a writer is started.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from deepex.errors import UsageError
-from deepex.record.rows import loss_names
+from deepex.files import explained
+from deepex.record.rows import EpochRow
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
-
-Row = Mapping[str, Any]
 
 PLAIN = ("learning_rate", "samples_per_second", "noise_scale", "energy_joules")
 LAST_TAG = "loss/loss"  # written last: where it stands, the whole epoch does
@@ -41,9 +40,9 @@ class EventLog:
             self._check_owner()
             self._written = self._read_epochs()
 
-    def add(self, rows: Iterable[Row]) -> None:
+    def add(self, rows: Iterable[EpochRow]) -> None:
         """Write the epochs that are not there yet."""
-        new = [row for row in rows if row["epoch"] not in self._written]
+        new = [row for row in rows if row.epoch not in self._written]
         if not new:
             return
         with _writing(self.folder):
@@ -58,11 +57,11 @@ class EventLog:
             with _writing(self.folder):
                 self._writer.close()
 
-    def _add_epoch(self, writer: "SummaryWriter", row: Row) -> None:
-        wall_time = None if self._started is None else self._started + row["seconds"]
+    def _add_epoch(self, writer: "SummaryWriter", row: EpochRow) -> None:
+        wall_time = None if self._started is None else self._started + row.seconds
         for tag, value in scalars(row).items():
-            writer.add_scalar(tag, value, row["epoch"], wall_time)
-        self._written.add(row["epoch"])
+            writer.add_scalar(tag, value, row.epoch, wall_time)
+        self._written.add(row.epoch)
 
     def _open(self) -> "SummaryWriter":
         from torch.utils.tensorboard import SummaryWriter
@@ -85,18 +84,14 @@ class EventLog:
         return {event.step for event in found.Scalars(LAST_TAG)} if LAST_TAG in found.Tags()["scalars"] else set()
 
 
-def scalars(row: Row) -> dict[str, float]:
-    """What TensorBoard shows of an epoch, by tag.
-
-    >>> scalars({"epoch": 1, "loss": 0.5, "metric": "rmse", "value": 0.2, "phase_seconds": {"sync": 0.1}})
-    {'metric/rmse': 0.2, 'phase_seconds/sync': 0.1, 'loss/loss': 0.5}
-    """
+def scalars(row: EpochRow) -> dict[str, float]:
+    """What TensorBoard shows of an epoch, by tag; the loss, which tells that all of it is there, comes last."""
     found = {
-        f"metric/{row['metric']}": row["value"],
-        **{f"metric/{name}": value for name, value in row.get("beside", {}).items()},
-        **{name: row.get(name) for name in PLAIN},
-        **{f"phase_seconds/{name}": seconds for name, seconds in row["phase_seconds"].items()},
-        **{f"loss/{name}": row[name] for name in loss_names(row)},
+        f"metric/{row.metric}": row.value,
+        **{f"metric/{name}": value for name, value in row.beside.items()},
+        **{name: getattr(row, name) for name in PLAIN},
+        **{f"phase_seconds/{name}": seconds for name, seconds in row.phase_seconds.items()},
+        **{f"loss/{name}": value for name, value in row.losses.items()},
     }
     last = found.pop(LAST_TAG)
     return {**{tag: value for tag, value in found.items() if isinstance(value, int | float)}, LAST_TAG: last}
@@ -113,10 +108,7 @@ def _check_installed() -> None:
 
 @contextmanager
 def _writing(folder: Path) -> Iterator[None]:
-    try:
+    elsewhere = "choose another with --tensorboard."
+    otherwise = "Allowed: a folder, new or not, that you may write to. Choose another with --tensorboard."
+    with explained(f"--tensorboard: {folder}", UsageError, elsewhere=elsewhere, otherwise=otherwise):
         yield
-    except OSError as error:
-        raise UsageError(
-            f"--tensorboard: {folder} can't be written: {error.strerror or error}. Allowed: a folder, new or not, that "
-            "you may write to. Choose another with --tensorboard."
-        ) from error

@@ -4,7 +4,6 @@ It knows the part of plotly's language that reports use, and refuses the rest; i
 """
 
 import io
-import os
 from collections.abc import Iterable, Mapping
 from itertools import chain
 from pathlib import Path
@@ -47,13 +46,10 @@ def save_figures(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
         folder: where the files go; those of the same names are replaced.
     """
     contents = {f"{name}.{kind}": data for name, figure in figures.items() for kind, data in _encode(figure).items()}
-    with RunFolder(folder).writing():
+    files = RunFolder(folder)
+    with files.writing():
         folder.mkdir(parents=True, exist_ok=True)
-        for name, data in contents.items():
-            temporary = folder / (name + ".tmp")
-            temporary.write_bytes(data)
-            os.replace(temporary, folder / name)
-    return [folder / name for name in contents]
+    return [files.write_bytes(name, data) for name, data in contents.items()]
 
 
 def draw_figure(figure: Figure, target: Sheet | SubFigure) -> None:

@@ -3,21 +3,19 @@
 It knows the files of a run, and nothing of how they are shown.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
 
-from deepex.diagnosis.evidence import Circumstances, Evidence
-from deepex.diagnosis.sentences import Diagnosis, diagnose
+from deepex.errors import RunFolderError
 from deepex.launch.recipes import read_recipe
 from deepex.record.folder import RunFolder
+from deepex.record.illustration import Illustration, read_illustration
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
-from deepex.report.run.sections.image_grid import illustrate
+from deepex.record.provenance import RunRecord, read_record
+from deepex.record.rows import Diagnosis, EpochRow, RankRow, Summary, read_epochs, read_ranks, read_summary
 from deepex.train.recipe import Recipe
-from deepex.train.task import Illustration
-
-Row = Mapping[str, Any]
+from deepex.train.task import Illustrated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,26 +29,30 @@ class RankTime:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Material:
+class RunData:
     """A run as its directory tells it. `summary` is None for a run that is not complete.
 
-    `diagnosis` is what the run found; of one that did not judge itself, what its phases show; None before its first
-    epoch has ended.
+    `diagnosis` is what the run found itself; None before its first epoch has ended.
     """
 
     folder: RunFolder
     recipe: Recipe
-    record: Row
-    summary: Row | None
-    rows: list[Row]
-    ranks: list[RankTime]
-    diagnosis: Diagnosis | None
+    record: RunRecord
+    summary: Summary | None
+    rows: Sequence[EpochRow]
+    ranks: Sequence[RankTime]
     illustration: Illustration | None
     why_no_pictures: str
 
     @property
     def metric(self) -> str:
         return self.recipe.target.metric
+
+    @property
+    def diagnosis(self) -> Diagnosis | None:
+        if self.summary is not None:
+            return self.summary.diagnosis
+        return self.rows[-1].diagnosis if self.rows else None
 
     @property
     def wall_seconds(self) -> float:
@@ -60,9 +62,9 @@ class Material:
     @property
     def samples_per_second(self) -> float:
         """Samples of all ranks a second of step wall time."""
-        timed = [row for row in self.rows if row["samples_per_second"] > 0]
-        seconds = sum(row["samples"] / row["samples_per_second"] for row in timed)
-        return sum(row["samples"] for row in timed) / seconds if seconds else 0.0
+        timed = [row for row in self.rows if row.samples_per_second > 0]
+        seconds = sum(row.samples / row.samples_per_second for row in timed)
+        return sum(row.samples for row in timed) / seconds if seconds else 0.0
 
     def phase_seconds(self, phase: str) -> float:
         """Seconds of a phase, the mean over ranks."""
@@ -73,62 +75,42 @@ class Material:
         return self.phase_seconds(phase) / self.wall_seconds if self.wall_seconds else 0.0
 
 
-def read_material(folder: RunFolder) -> Material:
-    """Read a run directory, finished or not, and let its task illustrate the last checkpoint."""
-    recipe = read_recipe(folder.recipe)
-    record = folder.read_json("record.json")
-    illustration, why_no_pictures = illustrate(folder, recipe)
-    summary = folder.read_json("summary.json") if (folder.path / "summary.json").exists() else None
-    rows: list[Row] = [dict(row) for row in folder.read_lines("metrics.jsonl")]
-    phases = _read_phases(folder)
-    return Material(
+def read_run(folder: RunFolder) -> RunData:
+    """Read a run directory, finished or not."""
+    recipe, record, summary = read_recipe(folder.recipe), read_record(folder), read_summary(folder)
+    illustration, why_no_pictures = _read_pictures(folder, recipe, is_complete=summary is not None)
+    hosts = {place.rank: place.host for place in record.places}
+    return RunData(
         folder=folder,
         recipe=recipe,
         record=record,
         summary=summary,
-        rows=rows,
-        ranks=_read_ranks(phases, record),
-        diagnosis=_find_diagnosis(summary or (rows[-1] if rows else {}), recipe, phases, record),
+        rows=read_epochs(folder),
+        ranks=[_add_up(rank, hosts.get(rank, "unknown host"), epochs) for rank, epochs in read_ranks(folder).items()],
         illustration=illustration,
         why_no_pictures=why_no_pictures,
     )
 
 
-def _read_phases(folder: RunFolder) -> dict[int, list[dict[str, Any]]]:
-    """Each rank's rows, an epoch each."""
-    paths = sorted((folder.path / "phases").glob("rank*.jsonl"))
-    rows = {int(path.stem.removeprefix("rank")): folder.read_lines(f"phases/{path.name}") for path in paths}
-    return {rank: epochs for rank, epochs in rows.items() if epochs}
+def _read_pictures(folder: RunFolder, recipe: Recipe, *, is_complete: bool) -> tuple[Illustration | None, str]:
+    """What the run shows of its model; if nothing, the reason in words for the page."""
+    try:
+        found = read_illustration(folder)
+    except RunFolderError as error:
+        return None, f"There are no pictures: {error}"
+    if found is not None or not isinstance(recipe.task, Illustrated):
+        return found, ""
+    if not is_complete:
+        return None, "There are no pictures yet: a run illustrates its model when it is complete."
+    return None, f"There are no pictures: the run left none. It was {folder.made_by}."
 
 
-def _read_ranks(phases: Mapping[int, list[dict[str, Any]]], record: Row) -> list[RankTime]:
-    hosts = {place["rank"]: place["host"] for place in record.get("places", [])}
-    return [_add_up(rank, hosts.get(rank, "unknown host"), epochs) for rank, epochs in phases.items()]
-
-
-def _find_diagnosis(
-    outcome: Row, recipe: Recipe, phases: Mapping[int, list[dict[str, Any]]], record: Row
-) -> Diagnosis | None:
-    if outcome.get("diagnosis"):
-        return Diagnosis.from_json(outcome["diagnosis"])
-    circumstances = Circumstances(
-        sync=recipe.sync,
-        batch=recipe.data.batch,
-        precision=recipe.precision,
-        memory_gib=recipe.data.memory_gib,
-        stage=recipe.data.stage,
-    )
-    rows = [phases.get(rank, []) for rank in range(max(phases, default=-1) + 1)]
-    evidence = Evidence.gather(rows, circumstances, places=record.get("places", []))
-    return None if evidence is None else diagnose(evidence)
-
-
-def _add_up(rank: int, host: str, epochs: list[dict[str, Any]]) -> RankTime:
+def _add_up(rank: int, host: str, epochs: Sequence[RankRow]) -> RankTime:
     return RankTime(
         rank=rank,
         host=host,
-        wall_seconds=sum(epoch["step_wall_seconds"] for epoch in epochs),
+        wall_seconds=sum(epoch.step_wall_seconds for epoch in epochs),
         phase_seconds={
-            name: sum(epoch["phase_seconds"][name] for epoch in epochs) for name in STEP_PHASES + BESIDE_PHASES
+            name: sum(epoch.phase_seconds[name] for epoch in epochs) for name in STEP_PHASES + BESIDE_PHASES
         },
     )

@@ -1,16 +1,15 @@
 """The page's figures in text: tiles, the table of phases, and the record of the run. It knows no plots."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import groupby
-from typing import Any
 
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
-from deepex.record.sinks.progress import say_seconds
+from deepex.record.provenance import Hardware, Placement, Repository, RunRecord
 from deepex.report.html import typeset
-from deepex.report.run.run_data import Material
-from deepex.report.run.sentences import say_count, say_share, say_value
+from deepex.report.run.run_data import RunData
 from deepex.report.style import PHASE_COLOURS
+from deepex.text import say_duration, say_plural, say_share, say_value
 
 MEANINGS = {
     "input": "waiting for samples",
@@ -23,27 +22,27 @@ MEANINGS = {
 }
 
 
-def key_figures(material: Material) -> str:
+def key_figures(data: RunData) -> str:
     """The figures that matter most, as tiles."""
-    if not material.rows:
+    if not data.rows:
         return ""
-    last, summary = material.rows[-1], material.summary
+    last, summary = data.rows[-1], data.summary
     verdict, kind = "no outcome yet", "open"
     if summary is not None:
-        verdict, kind = ("reached", "good") if summary["target_reached"] else ("not reached", "open")
-    largest = max(STEP_PHASES, key=material.phase_seconds)
+        verdict, kind = ("reached", "good") if summary.target_reached else ("not reached", "open")
+    largest = max(STEP_PHASES, key=data.phase_seconds)
     tiles = [
-        show_tile(say_value(last["value"]), f"{material.metric}, target {material.recipe.target} {verdict}", kind),
-        show_tile(say_seconds(last["seconds"]), f"in {say_count(last['epoch'], 'epoch')}"),
-        show_tile(f"{material.samples_per_second:,.0f}", "samples a second"),
-        show_tile(say_share(material.phase_share(largest)), f"of the step in {largest}, its largest phase"),
+        show_tile(say_value(last.value), f"{data.metric}, target {data.recipe.target} {verdict}", kind),
+        show_tile(say_duration(last.seconds), f"in {say_plural(last.epoch, 'epoch')}"),
+        show_tile(f"{data.samples_per_second:,.0f}", "samples a second"),
+        show_tile(say_share(data.phase_share(largest)), f"of the step in {largest}, its largest phase"),
     ]
     if summary is not None:
-        rate = f"{summary['gflops_per_second']:,.1f} GFLOP/s"
-        tiles.append(show_tile(say_share(summary["share_of_peak"]), f"of the GEMM peak, {rate}"))
+        rate = f"{summary.gflops_per_second:,.1f} GFLOP/s"
+        tiles.append(show_tile(say_share(summary.share_of_peak), f"of the GEMM peak, {rate}"))
     else:
-        tiles.append(show_tile(f"{last['epoch']} of {material.recipe.stop.epochs}", "epochs done"))
-    waiting = material.phase_share("input") + material.phase_share("sync")
+        tiles.append(show_tile(f"{last.epoch} of {data.recipe.stop.epochs}", "epochs done"))
+    waiting = data.phase_share("input") + data.phase_share("sync")
     tiles.append(show_tile(say_share(waiting), "of the step waiting, for samples or other ranks"))
     return "".join(tiles)
 
@@ -53,14 +52,14 @@ def show_tile(figure: str, words: str, kind: str = "") -> str:
     return f'<div class="tile {kind}"><b>{escape(figure)}</b><span>{typeset(words)}</span></div>'
 
 
-def phase_table(material: Material) -> str:
+def phase_table(data: RunData) -> str:
     """Mean seconds and share of each phase, their sum against the step's wall time, and what lies beside."""
-    total, wall = sum(map(material.phase_seconds, STEP_PHASES)), material.wall_seconds
-    spread = len(material.ranks) > 1
-    rows = [_phase_row(material, phase, spread) for phase in STEP_PHASES]
+    total, wall = sum(map(data.phase_seconds, STEP_PHASES)), data.wall_seconds
+    spread = len(data.ranks) > 1
+    rows = [_phase_row(data, phase, spread) for phase in STEP_PHASES]
     rows.append(_total_row("sum", total, wall, spread))
     rows.append(_total_row("step wall time", wall, wall, spread))
-    beside = [_phase_row(material, phase, spread) for phase in BESIDE_PHASES]
+    beside = [_phase_row(data, phase, spread) for phase in BESIDE_PHASES]
     over = "<th>least – most</th>" if spread else ""
     mean = "mean of ranks" if spread else "seconds"
     return (
@@ -71,15 +70,15 @@ def phase_table(material: Material) -> str:
     )
 
 
-def _phase_row(material: Material, phase: str, spread: bool) -> str:
-    each = [rank.phase_seconds[phase] for rank in material.ranks]
+def _phase_row(data: RunData, phase: str, spread: bool) -> str:
+    each = [rank.phase_seconds[phase] for rank in data.ranks]
     hatched = " hatched" if phase in BESIDE_PHASES else ""
     swatch = f'<i class="swatch{hatched}" style="background-color:{PHASE_COLOURS[phase]}"></i>'
     over = f"<td>{min(each):.2f} – {max(each):.2f} s</td>" if spread else ""
     return (
         f'<tr><td>{swatch}{phase}</td><td class="words">{MEANINGS[phase]}</td>'
-        f"<td>{material.phase_seconds(phase):.2f} s</td>"
-        f"<td>{100 * material.phase_share(phase):.1f} %</td>{over}</tr>"
+        f"<td>{data.phase_seconds(phase):.2f} s</td>"
+        f"<td>{100 * data.phase_share(phase):.1f} %</td>{over}</tr>"
     )
 
 
@@ -91,86 +90,82 @@ def _total_row(name: str, seconds: float, wall: float, spread: bool) -> str:
     )
 
 
-def record_tables(material: Material) -> str:
+def record_tables(data: RunData) -> str:
     """Everything that is needed to run it again or to doubt it; long parts are collapsed."""
-    record, summary = material.record, material.summary or {}
+    record = data.record
     rows = {
-        "algorithm": escape(_algorithm(material)),
-        "command": _code(record.get("command")),
-        "again": _code(f"deepex run {material.folder.recipe}"),
-        "deepex's commit": _repository(record.get("code", {})),
-        "project's commit": _repository(record.get("project", {})),
-        "versions": _pairs(record.get("versions", {})),
-        "hardware": _hardware(record.get("hardware", {})),
-        "ranks": _places(record.get("places", [])),
-        "launcher, fabric": escape(f"{record.get('launcher', 'unknown')}, {record.get('fabric', 'unknown')}"),
-        "scheduler": _pairs(record.get("scheduler", {})) or "none",
-        "precision, layout": escape(f"{material.recipe.precision}, {material.recipe.layout.replace('_', ' ')}"),
-        "seed": escape(str(record.get("seed"))),
-        "data sha256": _code(record.get("data_sha256")),
-        "weights sha256": _code(summary.get("weights_sha256")),
+        "algorithm": escape(_algorithm(data)),
+        "command": _code(record.command),
+        "again": _code(f"deepex run {data.folder.recipe}"),
+        "deepex's commit": _repository(record.code),
+        "project's commit": _repository(record.project),
+        "versions": _pairs(record.versions),
+        "hardware": _hardware(record.hardware),
+        "ranks": _places(record.places),
+        "launcher, fabric": escape(f"{record.launcher or 'unknown'}, {record.fabric or 'unknown'}"),
+        "scheduler": _pairs(record.scheduler) or "none",
+        "precision, layout": escape(f"{data.recipe.precision}, {data.recipe.layout.replace('_', ' ')}"),
+        "seed": escape(str(record.seed)),
+        "data sha256": _code(record.data_sha256),
+        "weights sha256": _code(data.summary.weights_sha256 if data.summary else ""),
     }
     body = "".join(f"<tr><th>{escape(name)}</th><td>{value}</td></tr>" for name, value in rows.items() if value)
-    recipe = f"<details><summary>recipe.toml</summary><pre>{escape(material.folder.recipe.read_text())}</pre></details>"
+    recipe = f"<details><summary>recipe.toml</summary><pre>{escape(data.folder.recipe.read_text())}</pre></details>"
     return f'<table class="record"><tbody>{body}</tbody></table>{recipe}{_changes(record)}'
 
 
-def _algorithm(material: Material) -> str:
+def _algorithm(data: RunData) -> str:
     """What was trained, how, and to what end, in one line; the recipe has all of it."""
-    recipe = material.recipe
+    recipe = data.recipe
     return (
         f"task {recipe.task.name}; {recipe.optimiser.name} at {recipe.optimiser.learning_rate:g}, "
         f"{recipe.schedule.name} rate; {recipe.data.batch} samples a rank and step, "
         f"{recipe.data.batch * recipe.world.ranks:,} of all; sync {recipe.sync}; at most "
-        f"{say_count(recipe.stop.epochs, 'epoch')}, to {material.metric} {recipe.target}"
+        f"{say_plural(recipe.stop.epochs, 'epoch')}, to {data.metric} {recipe.target}"
     )
 
 
-def _code(text: object) -> str:
-    return f"<code>{escape(str(text))}</code>" if text else ""
+def _code(text: str | None) -> str:
+    return f"<code>{escape(text)}</code>" if text else ""
 
 
-def _pairs(values: Mapping[str, Any]) -> str:
+def _pairs(values: Mapping[str, str]) -> str:
     return escape(", ".join(f"{name} {value}" for name, value in values.items()))
 
 
-def _repository(found: Mapping[str, Any]) -> str:
-    if not found.get("commit"):
+def _repository(found: Repository) -> str:
+    if not found.commit:
         return "not under version control"
-    state = "clean" if found.get("clean") else f"with {say_count(len(found.get('changed', [])), 'changed file')}"
-    return f"{_code(found['commit'])} {escape(state)}"
+    state = "clean" if found.clean else f"with {say_plural(len(found.changed), 'changed file')}"
+    return f"{_code(found.commit)} {escape(state)}"
 
 
-def _hardware(found: Mapping[str, Any]) -> str:
-    if not found:
-        return ""
+def _hardware(found: Hardware) -> str:
     return escape(
-        f"{found['processor']} ({found['instructions']}), {say_count(found['cores'], 'core')}, "
-        f"{found['memory_gib']} GiB, "
-        f"{say_count(found['accelerators'], 'accelerator')}; {found['host']}, {found['system']}"
+        f"{found.processor} ({found.instructions}), {say_plural(found.cores, 'core')}, {found.memory_gib:g} GiB, "
+        f"{say_plural(found.accelerators, 'accelerator')}; {found.host}, {found.system}"
     )
 
 
-def _places(places: list[Mapping[str, Any]]) -> str:
+def _places(places: Sequence[Placement]) -> str:
     """Ranks by host: '0 to 3 on n1 (2 threads each)'."""
     lines = []
-    for (host, threads), members in groupby(places, key=lambda place: (place["host"], place["threads"])):
-        ranks = [place["rank"] for place in members]
+    for (host, threads), members in groupby(places, key=lambda place: (place.host, place.threads)):
+        ranks = [place.rank for place in members]
         span = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
-        lines.append(f"{span} on {host} ({say_count(threads, 'thread')} each)")
-    if len(lines) <= 4:
-        return "<br>".join(map(escape, lines))
+        lines.append(f"{span} on {host} ({say_plural(threads, 'thread')} each)")
     listed = "<br>".join(map(escape, lines))
-    return f"<details><summary>{say_count(len(places), 'rank')}</summary>{listed}</details>"
+    if len(lines) <= 4:
+        return listed
+    return f"<details><summary>{say_plural(len(places), 'rank')}</summary>{listed}</details>"
 
 
-def _changes(record: Mapping[str, Any]) -> str:
+def _changes(record: RunRecord) -> str:
     """The changed files of the work trees; the whole diff stands in record.json."""
     text = ""
-    for key, name in (("code", "deepex"), ("project", "the project")):
-        changed = record.get(key, {}).get("changed")
-        if changed:
-            listed = escape("\n".join(changed))
+    for found, name in ((record.code, "deepex"), (record.project, "the project")):
+        if found.changed:
+            listed = escape("\n".join(found.changed))
             text += (
                 f"<details><summary>files of {name} that differ from the commit (the diff is in record.json)</summary>"
                 f"<pre>{listed}</pre></details>"

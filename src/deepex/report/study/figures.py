@@ -1,6 +1,6 @@
 """The figures of studies: speedups, efficiency, phases against ranks, curves of quality, noise. They know no HTML.
 
-They draw `Lineup`s, which is what study.json holds, of one study or of several side by side.
+They draw `StudySet`s, which is what study.json holds, of one study or of several side by side.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 
 from deepex.record.phases import STEP_PHASES
 from deepex.report.html import Choice
-from deepex.report.study.study_set import Lineup, Row
+from deepex.report.study.study_set import Row, StudySet
 from deepex.report.style import FAINT, GOAL, PHASE_COLOURS, SERIES_COLOURS, Figure, lay_out
 
 BASE_COLOUR = "#6b7785"
@@ -18,10 +18,10 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross")
 Pick = Callable[[Row], Row | None]
 
 
-def speedup(lineup: Lineup) -> tuple[Figure, list[Choice]]:
+def speedup(studies: StudySet) -> tuple[Figure, list[Choice]]:
     """S_p against ranks, with what would be ideal, and a choice of axes."""
     figure = _against_ranks(
-        lineup, [(lambda cell: cell.get("speedup"), "")], "per-epoch speedup S<sub>p</sub>", ideal=True
+        studies, [(lambda cell: cell.get("speedup"), "")], "per-epoch speedup S<sub>p</sub>", ideal=True
     )
     axes = {
         kind: {"xaxis.type": kind, "yaxis.type": kind, "yaxis.range": _span(figure["data"], kind)}
@@ -33,11 +33,11 @@ def speedup(lineup: Lineup) -> tuple[Figure, list[Choice]]:
     return figure, [{"name": names[kind], "layout": axes[kind]} for kind in kinds]
 
 
-def learning_speedup(lineup: Lineup) -> tuple[Figure, list[Choice]]:
+def learning_speedup(studies: StudySet) -> tuple[Figure, list[Choice]]:
     """S_L against ranks at the last cut-off, and a choice between both."""
-    places = range(len(lineup.cutoffs))
-    picks: list[tuple[Pick, str]] = [(_learning(place), lineup.say_cutoff(place)) for place in places]
-    figure = _against_ranks(lineup, picks, "learning speedup S<sub>L</sub>", ideal=True)
+    places = range(len(studies.cutoffs))
+    picks: list[tuple[Pick, str]] = [(_learning(place), studies.say_cutoff(place)) for place in places]
+    figure = _against_ranks(studies, picks, "learning speedup S<sub>L</sub>", ideal=True)
     owners = [trace.pop("meta", None) for trace in figure["data"]]
 
     def shown(place: int) -> list[bool]:
@@ -45,37 +45,37 @@ def learning_speedup(lineup: Lineup) -> tuple[Figure, list[Choice]]:
 
     for trace, visible in zip(figure["data"], shown(places[-1]), strict=True):
         trace["visible"] = visible
-    choices = [{"name": lineup.say_cutoff(place), "traces": {"visible": shown(place)}} for place in reversed(places)]
+    choices = [{"name": studies.say_cutoff(place), "traces": {"visible": shown(place)}} for place in reversed(places)]
     return figure, choices
 
 
-def efficiency(lineup: Lineup) -> Figure:
+def efficiency(studies: StudySet) -> Figure:
     """S_p a rank; cells whose ranks shared cores have none."""
-    figure = _against_ranks(lineup, [(lambda cell: cell.get("efficiency"), "")], "parallel efficiency", ideal=False)
+    figure = _against_ranks(studies, [(lambda cell: cell.get("efficiency"), "")], "parallel efficiency", ideal=False)
     figure["layout"]["yaxis"] |= {"tickformat": ".0%", "rangemode": "tozero"}
-    figure["data"].append(_rule(lineup, 1.0))
+    figure["data"].append(_rule(studies, 1.0))
     return figure
 
 
-def epoch_seconds(lineup: Lineup) -> Figure:
+def epoch_seconds(studies: StudySet) -> Figure:
     """Time of an epoch against ranks."""
-    figure = _against_ranks(lineup, [(lambda cell: cell.get("epoch_seconds"), "")], "time an epoch (s)", ideal=False)
+    figure = _against_ranks(studies, [(lambda cell: cell.get("epoch_seconds"), "")], "time an epoch (s)", ideal=False)
     figure["layout"]["yaxis"] |= {"rangemode": "tozero"}
     return figure
 
 
-def throughput(lineup: Lineup) -> Figure:
+def throughput(studies: StudySet) -> Figure:
     """Samples a second of all ranks."""
     pick: Pick = lambda cell: cell.get("samples_per_second")  # noqa: E731  # typed for mypy
-    figure = _against_ranks(lineup, [(pick, "")], "samples a second", ideal=False)
+    figure = _against_ranks(studies, [(pick, "")], "samples a second", ideal=False)
     figure["layout"]["yaxis"] |= {"rangemode": "tozero"}
     return figure
 
 
-def phases(lineup: Lineup, what: str) -> Figure:
+def phases(studies: StudySet, what: str) -> Figure:
     """A bar a cell: the phases of an epoch's steps, in `seconds` or as `share`."""
-    cells = [cell for cell in lineup.cells if cell["runs"]]
-    names = [lineup.short_name(cell) for cell in cells]
+    cells = [cell for cell in studies.cells if cell["runs"]]
+    names = [studies.short_name(cell) for cell in cells]
     key = "phase_seconds" if what == "seconds" else "phase_shares"
     traces = [
         {
@@ -97,11 +97,11 @@ def phases(lineup: Lineup, what: str) -> Figure:
     return {"data": traces, "layout": layout}
 
 
-def quality(lineup: Lineup, against: str) -> Figure:
+def quality(studies: StudySet, against: str) -> Figure:
     """The metric of every run against `epoch` or `seconds`; runs of a cell share a colour, cut-offs are dashed."""
     traces: list[Figure] = []
     last = 0.0
-    for number, cell in enumerate(lineup.cells):
+    for number, cell in enumerate(studies.cells):
         for place, run in enumerate(cell["runs"]):
             curve = run["curve"]
             last = max(last, float(curve[against][-1]))
@@ -109,19 +109,19 @@ def quality(lineup: Lineup, against: str) -> Figure:
                 {
                     "type": "scatter",
                     "mode": "lines",
-                    "name": lineup.short_name(cell),
-                    "legendgroup": cell["name"] + lineup.group(cell),
+                    "name": studies.short_name(cell),
+                    "legendgroup": cell["name"] + studies.group(cell),
                     "showlegend": place == 0,
                     "x": curve[against],
                     "y": curve["value"],
-                    "line": {"color": _colour(lineup, cell), "width": 2, "dash": DASHES[number % len(DASHES)]},
-                    "hovertemplate": f"{lineup.short_name(cell)}, seed {run['seed']}: %{{y:.4g}}<extra></extra>",
+                    "line": {"color": _colour(studies, cell), "width": 2, "dash": DASHES[number % len(DASHES)]},
+                    "hovertemplate": f"{studies.short_name(cell)}, seed {run['seed']}: %{{y:.4g}}<extra></extra>",
                 }
             )
-    traces += [_flat([0, last], cutoff, lineup.metric) for cutoff in lineup.cutoffs]
+    traces += [_flat([0, last], cutoff, studies.metric) for cutoff in studies.cutoffs]
     title = "epochs" if against == "epoch" else "time (s)"
     layout = lay_out(
-        {"title": {"text": title}, "range": [0, 1.03 * last]}, {"title": {"text": f"{lineup.metric} (held-out)"}}
+        {"title": {"text": title}, "range": [0, 1.03 * last]}, {"title": {"text": f"{studies.metric} (held-out)"}}
     )
     layout |= {"hovermode": "closest", "height": 330} | _legend()
     return {"data": traces, "layout": layout}
@@ -130,29 +130,29 @@ def quality(lineup: Lineup, against: str) -> Figure:
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 
-def noise(lineup: Lineup) -> Figure | None:
+def noise(studies: StudySet) -> Figure | None:
     """The gradient noise scale of every run against epochs; none where no run could tell."""
     traces = [
         {
             "type": "scatter",
             "mode": "lines+markers",
-            "name": lineup.short_name(cell) + (" (by weights)" if cell["noise_from"] == "weights" else ""),
-            "legendgroup": cell["name"] + lineup.group(cell),
+            "name": studies.short_name(cell) + (" (by weights)" if cell["noise_from"] == "weights" else ""),
+            "legendgroup": cell["name"] + studies.group(cell),
             "showlegend": place == 0,
             "x": run["curve"]["epoch"],
             "y": run["curve"]["noise_scale"],
-            "line": {"color": _colour(lineup, cell), "width": 1.5},
+            "line": {"color": _colour(studies, cell), "width": 1.5},
             "marker": {"size": 4},
-            "hovertemplate": f"{lineup.short_name(cell)}, seed {run['seed']}: %{{y:,.0f}} samples<extra></extra>",
+            "hovertemplate": f"{studies.short_name(cell)}, seed {run['seed']}: %{{y:,.0f}} samples<extra></extra>",
         }
-        for cell in lineup.cells
+        for cell in studies.cells
         for place, run in enumerate(cell["runs"])
         if any(value is not None for value in run["curve"]["noise_scale"])
     ]
     if not traces:
         return None
     last = max(trace["x"][-1] for trace in traces)
-    batches = sorted({cell["batch"] for cell in lineup.cells if cell["runs"]})
+    batches = sorted({cell["batch"] for cell in studies.cells if cell["runs"]})
     traces += [
         _flat([0, last], batch, f"batch of {batch}", colour=FAINT, label=f"batch of {batch} samples")
         for batch in batches
@@ -164,15 +164,15 @@ def noise(lineup: Lineup) -> Figure | None:
     return {"data": traces, "layout": layout}
 
 
-def _against_ranks(lineup: Lineup, picks: Sequence[tuple[Pick, str]], title: str, *, ideal: bool) -> Figure:
+def _against_ranks(studies: StudySet, picks: Sequence[tuple[Pick, str]], title: str, *, ideal: bool) -> Figure:
     """A line a series and pick, from the cell that it is counted from."""
-    ranks = sorted({cell["ranks"] for cell in lineup.cells})
+    ranks = sorted({cell["ranks"] for cell in studies.cells})
     traces: list[Figure] = []
-    for number, series in enumerate(lineup.series):
-        cells = lineup.cells_of(series)
+    for number, series in enumerate(studies.series):
+        cells = studies.cells_of(series)
         for place, (pick, goal) in enumerate(picks):
             known = [(cell, found) for cell in cells if cell["runs"] and (found := pick(cell)) is not None]
-            lines = _series_lines(lineup, number, known)
+            lines = _series_lines(studies, number, known)
             for line in lines if len(picks) > 1 else []:
                 line |= {"meta": place, "name": f"{line['name']}, {goal}"}
             traces += lines
@@ -199,20 +199,20 @@ def _span(traces: Sequence[Figure], kind: str) -> list[float]:
     return [0.0, 1.12 * max(values)]
 
 
-def _series_lines(lineup: Lineup, number: int, known: Sequence[tuple[Row, Row]]) -> list[Figure]:
+def _series_lines(studies: StudySet, number: int, known: Sequence[tuple[Row, Row]]) -> list[Figure]:
     """A line through cells with cores of their own, and dashed from its end those whose ranks shared cores."""
     fair = [each for each in known if not each[0]["oversubscribed"]]
     shared = [each for each in known if each[0]["oversubscribed"]]
-    lines = [_series_line(lineup, number, fair, shared=False)] if fair else []
+    lines = [_series_line(studies, number, fair, shared=False)] if fair else []
     if shared:
-        lines.append(_series_line(lineup, number, fair[-1:] + shared, shared=True) | {"showlegend": not fair})
+        lines.append(_series_line(studies, number, fair[-1:] + shared, shared=True) | {"showlegend": not fair})
     return lines
 
 
-def _series_line(lineup: Lineup, number: int, known: Sequence[tuple[Row, Row]], *, shared: bool) -> Figure:
+def _series_line(studies: StudySet, number: int, known: Sequence[tuple[Row, Row]], *, shared: bool) -> Figure:
     colour = SERIES_COLOURS[number % len(SERIES_COLOURS)]
     symbol = SYMBOLS[number % len(SYMBOLS)]
-    name = lineup.say_series(lineup.series[number])
+    name = studies.say_series(studies.series[number])
     found = [each for _, each in known]
     note = "<br>more ranks than cores" if shared else ""
     trace: Figure = {
@@ -247,8 +247,8 @@ def _learning(place: int) -> Pick:
     return pick
 
 
-def _rule(lineup: Lineup, value: float) -> Figure:
-    ranks = [cell["ranks"] for cell in lineup.cells]
+def _rule(studies: StudySet, value: float) -> Figure:
+    ranks = [cell["ranks"] for cell in studies.cells]
     return _flat([min(ranks), max(ranks)], value, "ideal", colour=FAINT)
 
 
@@ -266,8 +266,8 @@ def _flat(ends: Sequence[float], value: float, name: str, *, colour: str = GOAL,
     }
 
 
-def _colour(lineup: Lineup, cell: Row) -> str:
-    number = lineup.number_of(cell)
+def _colour(studies: StudySet, cell: Row) -> str:
+    number = studies.number_of(cell)
     return BASE_COLOUR if number is None else SERIES_COLOURS[number % len(SERIES_COLOURS)]
 
 

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from deepex.record.sinks.progress import say_seconds
-from deepex.report.run.sentences import say_count
-from deepex.report.study.study_set import Lineup, Row
+from deepex.report.study.study_set import Row, StudySet
+from deepex.text import say_duration, say_plural
 
 DIFFERENCES = {
     "host": "hosts",
@@ -21,20 +20,20 @@ DIFFERENCES = {
 }
 
 
-def find_warnings(lineup: Lineup) -> list[str]:
+def find_warnings(studies: StudySet) -> list[str]:
     """What a reader must know before believing a figure."""
     warnings = []
-    if shared := [lineup.short_name(cell) for cell in lineup.cells if cell["oversubscribed"]]:
+    if shared := [studies.short_name(cell) for cell in studies.cells if cell["oversubscribed"]]:
         warnings.append(
             f"More ranks than cores: {'; '.join(shared)}. These cells are drawn hollow, and nothing is claimed of "
             "their efficiency."
         )
-    if uneven := [lineup.short_name(cell) for cell in lineup.cells if cell["uneven_cores"]]:
+    if uneven := [studies.short_name(cell) for cell in studies.cells if cell["uneven_cores"]]:
         warnings.append(
             f"Ranks had more or fewer cores than those they are compared with: {'; '.join(uneven)}. Nothing is claimed "
             "of their efficiency."
         )
-    seen = lineup.environments
+    seen = studies.environments
     if len(seen) > 1:
         differ = [key for key in DIFFERENCES if len({repr(each.get(key)) for each in seen}) > 1]
         told = "; ".join(
@@ -46,10 +45,10 @@ def find_warnings(lineup: Lineup) -> list[str]:
         )
     if any(each["clean"] is False for each in seen):
         warnings.append("Some runs come from a work tree that differs from its commit; record.json has the difference.")
-    for study in lineup.studies:
+    for study in studies.studies:
         for name, error in study["failures"].items():
             warnings.append(f"{name} failed: {error}")
-    if any(len(study["seeds"]) < 2 for study in lineup.studies):
+    if any(len(study["seeds"]) < 2 for study in studies.studies):
         warnings.append("One run a cell: nothing tells how much of a difference is chance. Use --repeats 3 or more.")
     return warnings
 
@@ -59,11 +58,11 @@ def show_warnings(warnings: Sequence[str]) -> str:
     return f'<section class="warning" role="alert">{items}</section>' if items else ""
 
 
-def show_record(lineup: Lineup) -> str:
+def show_record(studies: StudySet) -> str:
     """Algorithm, software, data, hardware and commands: enough for a reader to run it again."""
     parts = []
-    for study in lineup.studies:
-        heading = f"<h3>{escape(str(study['study']))}</h3>" if len(lineup.studies) > 1 else ""
+    for study in studies.studies:
+        heading = f"<h3>{escape(str(study['study']))}</h3>" if len(studies.studies) > 1 else ""
         rows = {
             "algorithm": _algorithm(study),
             "software": _lines(say_software(each) for each in study["environments"]),
@@ -108,18 +107,18 @@ def say_software(each: Row) -> str:
 def say_hardware(each: Row) -> str:
     return (
         f"{each['host']}: {each['processor']} ({each['instructions']}), {each['memory_gib']} GiB, "
-        f"{say_count(each['accelerators'], 'accelerator')}, {each['system']}; {say_count(len(each['runs']), 'run')}"
+        f"{say_plural(each['accelerators'], 'accelerator')}, {each['system']}; {say_plural(len(each['runs']), 'run')}"
     )
 
 
 def _runs(study: Row) -> str:
     lines = [
-        f"{run['name']}: {say_count(run['epochs'], 'epoch')} of {say_seconds(run['epoch_seconds'])}, "
+        f"{run['name']}: {say_plural(run['epochs'], 'epoch')} of {say_duration(run['epoch_seconds'])}, "
         f"{study['metric']} {run['value']:.4g}"
         for cell in study["cells"]
         for run in cell["runs"]
     ]
-    return f"<details><summary>{say_count(len(lines), 'run')}</summary>{_lines(lines)}</details>" if lines else ""
+    return f"<details><summary>{say_plural(len(lines), 'run')}</summary>{_lines(lines)}</details>" if lines else ""
 
 
 def _lines(texts: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from deepex.record.folder import RunFolder
 Row = Mapping[str, Any]
 
 
-class Lineup:
+class StudySet:
     """The cells and series of some studies of one task.
 
     Attributes:
@@ -94,9 +94,9 @@ class Lineup:
         return list(found.values())
 
 
-def read_lineup(paths: Sequence[Path]) -> Lineup:
+def read_lineup(paths: Sequence[Path]) -> StudySet:
     """The outcomes of studies."""
     for path in paths:
         if not (path / "study.json").is_file():
             raise RunFolderError(f"{path} has no study.json. Give a directory that deepex study made.")
-    return Lineup([RunFolder(path).read_json("study.json") for path in paths])
+    return StudySet([RunFolder(path).read_json("study.json") for path in paths])

@@ -1,7 +1,6 @@
-"""The scaling summary: one sheet of paper for a proposal, a PDF with vector figures. It draws what a lineup holds."""
+"""The scaling summary: one sheet of paper for a proposal, a PDF with vector figures. It draws what a studies holds."""
 
 import io
-import os
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,12 +13,12 @@ from matplotlib.figure import SubFigure
 
 from deepex.record.folder import RunFolder
 from deepex.report.paper.paper import LOOK, draw_figure
-from deepex.report.run.sentences import say_share
-from deepex.report.study import figures
+from deepex.report.study import figures as figures
 from deepex.report.study.record import find_warnings, say_hardware, say_software
-from deepex.report.study.study_set import Lineup, Row
-from deepex.report.study.tables import say, say_estimate
+from deepex.report.study.study_set import Row, StudySet
+from deepex.report.study.tables import say_estimate
 from deepex.report.style import FAINT, GOAL, GRID, INK, Figure
+from deepex.text import say_figure, say_share
 
 WIDTH, HEIGHT = 8.27, 11.69  # inches: A4, which fits onto a letter sheet too
 MARGIN = 0.6
@@ -30,34 +29,30 @@ HEADS = ("", "s an epoch", "S_p", "efficiency", "in sync", "epochs", "S_L", "cor
 Text = tuple[str, tuple[float, float, int], str]
 
 
-def write_summary_sheet(lineup: Lineup, path: Path) -> Path:
+def write_summary_sheet(studies: StudySet, path: Path) -> Path:
     """Write the sheet, whole or not at all; the same study gives the same bytes."""
     content = io.BytesIO()
     with rc_context(LOOK):
-        sheet = _draw_sheet(lineup)
+        sheet = _draw_sheet(studies)
         to_pdf: Any = FigureCanvasPdf(sheet).print_pdf
-        to_pdf(content, metadata={"Title": f"Scaling summary: {lineup.task}", "CreationDate": None})
-    temporary = path.with_name(path.name + ".tmp")
-    with RunFolder(path.parent).writing():
-        temporary.write_bytes(content.getvalue())
-        os.replace(temporary, path)
-    return path
+        to_pdf(content, metadata={"Title": f"Scaling summary: {studies.task}", "CreationDate": None})
+    return RunFolder(path.parent).write_bytes(path.name, content.getvalue())
 
 
-def _draw_sheet(lineup: Lineup) -> Sheet:
+def _draw_sheet(studies: StudySet) -> Sheet:
     """Head, four figures, table and foot, each as high as it needs; the figures take what is left."""
-    head = [(sentence, BODY, INK) for study in lineup.studies[:2] for sentence in study["findings"]]
-    foot = _foot(lineup)
-    rows = [cell for cell in lineup.cells if cell["runs"]]
+    head = [(sentence, BODY, INK) for study in studies.studies[:2] for sentence in study["findings"]]
+    foot = _foot(studies)
+    rows = [cell for cell in studies.cells if cell["runs"]]
     heights = [0.85 + _height(head), 0.0, 0.3 + 0.19 * min(len(rows), MOST_ROWS), _height(foot) + 0.5]
     heights[1] = max(HEIGHT / 3, HEIGHT - sum(heights))
     sheet = Sheet(figsize=(WIDTH, HEIGHT), dpi=100, layout="constrained")
     parts: Any = sheet.subfigures(4, 1, height_ratios=heights)
-    _write_head(parts[0], lineup, head, heights[0])
+    _write_head(parts[0], studies, head, heights[0])
     places: Any = _within_margins(parts[1]).subfigures(2, 2)
-    for place, figure in zip(places.ravel(), _figures(lineup), strict=True):
+    for place, figure in zip(places.ravel(), _figures(studies), strict=True):
         draw_figure(figure, place)
-    _write_table(_within_margins(parts[2]), lineup, rows)
+    _write_table(_within_margins(parts[2]), studies, rows)
     _write(parts[3], foot, heights[3], heights[3] - 0.1)
     return sheet
 
@@ -68,44 +63,44 @@ def _within_margins(part: SubFigure) -> SubFigure:
     return middle
 
 
-def _figures(lineup: Lineup) -> tuple[Figure, ...]:
+def _figures(studies: StudySet) -> tuple[Figure, ...]:
     """Speed beside learning, efficiency beside phases."""
-    learning, choices = figures.learning_speedup(lineup)
+    learning, choices = figures.learning_speedup(studies)
     learning["layout"]["yaxis"]["title"]["text"] = f"S<sub>L</sub> to {choices[0]['name']}"
-    return figures.speedup(lineup)[0], learning, figures.efficiency(lineup), figures.phases(lineup, "share")
+    return figures.speedup(studies)[0], learning, figures.efficiency(studies), figures.phases(studies, "share")
 
 
-def _write_head(part: SubFigure, lineup: Lineup, head: Sequence[Text], height: float) -> None:
-    date = min((str(study["started"]) for study in lineup.studies if study["started"]), default="")[:10]
-    names = ", ".join(str(study["study"]) for study in lineup.studies)
+def _write_head(part: SubFigure, studies: StudySet, head: Sequence[Text], height: float) -> None:
+    date = min((str(study["started"]) for study in studies.studies if study["started"]), default="")[:10]
+    names = ", ".join(str(study["study"]) for study in studies.studies)
     left, top = MARGIN / WIDTH, 1 - 0.42 / height
-    part.text(left, top, f"Scaling of {lineup.task}", size=16, weight="bold", va="center")
+    part.text(left, top, f"Scaling of {studies.task}", size=16, weight="bold", va="center")
     part.text(1 - left, top, f"{date}   {names}", size=8, color=FAINT, va="center", ha="right")
     _write(part, head, height, height - 0.75)
 
 
-def _foot(lineup: Lineup) -> list[Text]:
+def _foot(studies: StudySet) -> list[Text]:
     """Warnings, how figures are meant, and what was run where."""
-    base = lineup.studies[0]["base_ranks"]
+    base = studies.studies[0]["base_ranks"]
     meant = (
         f"T: median seconds of an epoch, evaluation included. S_p = T_s/T_p against {base} rank{'s' * (base > 1)}; "
         "efficiency = S_p by the ratio of ranks; S_L = T_s N_s/(T_p N_p), with N the epochs to "
-        f"{lineup.say_cutoff(-1)}. Geometric means over {len(lineup.studies[0]['seeds'])} runs a cell; brackets and "
+        f"{studies.say_cutoff(-1)}. Geometric means over {len(studies.studies[0]['seeds'])} runs a cell; brackets and "
         "bars: 95 % confidence intervals."
     )
-    texts: list[Text] = [(warning, SMALL, GOAL) for warning in find_warnings(lineup)[:4]]
+    texts: list[Text] = [(warning, SMALL, GOAL) for warning in find_warnings(studies)[:4]]
     texts.append((meant, SMALL, FAINT))
-    texts += [(say_hardware(each), SMALL, FAINT) for each in lineup.environments[:3]]
-    texts += [(say_software(each), SMALL, FAINT) for each in lineup.environments[:2]]
-    texts += [(str(study["command"]), SMALL, FAINT) for study in lineup.studies[:2]]
+    texts += [(say_hardware(each), SMALL, FAINT) for each in studies.environments[:3]]
+    texts += [(say_software(each), SMALL, FAINT) for each in studies.environments[:2]]
+    texts += [(str(study["command"]), SMALL, FAINT) for study in studies.studies[:2]]
     return texts
 
 
-def _write_table(part: SubFigure, lineup: Lineup, rows: Sequence[Row]) -> None:
+def _write_table(part: SubFigure, studies: StudySet, rows: Sequence[Row]) -> None:
     axes = part.add_subplot()
     axes.set_axis_off()
     table = axes.table(
-        cellText=[_values(lineup, cell) for cell in rows[:MOST_ROWS]],
+        cellText=[_values(studies, cell) for cell in rows[:MOST_ROWS]],
         colLabels=HEADS,
         colWidths=[0.2, 0.17, 0.17, 0.09, 0.06, 0.06, 0.17, 0.08],
         loc="upper center",
@@ -123,19 +118,19 @@ def _write_table(part: SubFigure, lineup: Lineup, rows: Sequence[Row]) -> None:
             box.get_text().set_horizontalalignment("left")
 
 
-def _values(lineup: Lineup, cell: Row) -> list[str]:
+def _values(studies: StudySet, cell: Row) -> list[str]:
     last = cell["cutoffs"][-1]
     efficiency = "cores shared" if cell["oversubscribed"] else ""
     if cell["efficiency"] is not None:
         efficiency = f"{100 * cell['efficiency']['value']:.0f} %"
     reached = isinstance(last["speedup"], dict)
     return [
-        lineup.short_name(cell),
+        studies.short_name(cell),
         say_estimate(cell["epoch_seconds"]),
         say_estimate(cell["speedup"]),
         efficiency,
         say_share(cell["phase_shares"]["sync"]),
-        "" if last["epochs"] is None else say(last["epochs"]["value"]),
+        "" if last["epochs"] is None else say_figure(last["epochs"]["value"]),
         say_estimate(last["speedup"]) if reached else "not reached",
         "" if last["core_hours"] is None else f"{last['core_hours']['value']:.3g}",
     ]

@@ -4,57 +4,59 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from deepex.report.html import typeset
-from deepex.report.run.sentences import say_share
 from deepex.report.run.tables import show_tile
-from deepex.report.study.study_set import Lineup, Row
+from deepex.report.study.study_set import Row, StudySet
+from deepex.text import say_figure, say_interval, say_share
 
 
-def show_tiles(lineup: Lineup) -> str:
+def show_tiles(studies: StudySet) -> str:
     """The figures that matter most."""
-    larger = [cell for cell in lineup.cells if cell["runs"] and cell is not lineup.base_of(cell)]
+    larger = [cell for cell in studies.cells if cell["runs"] and cell is not studies.base_of(cell)]
     fair = [cell for cell in larger if not cell["oversubscribed"]] or larger
     tiles = []
     if quick := [cell for cell in fair if cell["speedup"]]:
         best = max(quick, key=lambda cell: float(cell["speedup"]["value"]))
-        tiles.append(show_tile(f"{say(best['speedup']['value'])} ×", f"S_p, the best: {lineup.short_name(best)}"))
+        tiles.append(
+            show_tile(f"{say_figure(best['speedup']['value'])} ×", f"S_p, the best: {studies.short_name(best)}")
+        )
     learned = [cell for cell in fair if isinstance(cell["cutoffs"][-1]["speedup"], Mapping)]
     if learned:
         best = max(learned, key=lambda cell: float(cell["cutoffs"][-1]["speedup"]["value"]))
         value = best["cutoffs"][-1]["speedup"]["value"]
         kind = "good" if value > 1 else "open"
-        tiles.append(show_tile(f"{say(value)} ×", f"S_L, the best: {lineup.short_name(best)}", kind))
+        tiles.append(show_tile(f"{say_figure(value)} ×", f"S_L, the best: {studies.short_name(best)}", kind))
     elif fair:
-        tiles.append(show_tile("not reached", f"S_L at {lineup.say_cutoff(-1)}", "open"))
+        tiles.append(show_tile("not reached", f"S_L at {studies.say_cutoff(-1)}", "open"))
     if known := [cell for cell in fair if cell["efficiency"]]:
         best = max(known, key=lambda cell: (int(cell["ranks"]), float(cell["efficiency"]["value"])))
         tiles.append(
-            show_tile(say_share(best["efficiency"]["value"]), f"parallel efficiency, {lineup.short_name(best)}")
+            show_tile(say_share(best["efficiency"]["value"]), f"parallel efficiency, {studies.short_name(best)}")
         )
-    crossings = [each["crossover"] for each in lineup.series if each["crossover"]["ranks"] is not None]
+    crossings = [each["crossover"] for each in studies.series if each["crossover"]["ranks"] is not None]
     if crossings:
         first = min(crossings, key=lambda each: float(each["ranks"]))
         tiles.append(
             show_tile(f"{first['ranks']:,.0f}", f"ranks at which communication equals computing, {first['kind']}")
         )
-    if noisy := [each["saturation"] for each in lineup.series if each["saturation"]]:
+    if noisy := [each["saturation"] for each in studies.series if each["saturation"]]:
         tiles.append(show_tile(f"{noisy[0]['critical_batch']:,.0f}", "samples, the critical batch by gradient noise"))
-    done, total = (sum(_count(study, all_) for study in lineup.studies) for all_ in (False, True))
+    done, total = (sum(_count(study, all_) for study in studies.studies) for all_ in (False, True))
     tiles.append(show_tile(f"{done} of {total}", "runs done", "" if done == total else "open"))
     return "".join(tiles)
 
 
-def speed_table(lineup: Lineup) -> str:
+def speed_table(studies: StudySet) -> str:
     """Time, speedup and rates of every cell."""
     heads = ("", "batch", "s an epoch", "S_p", "efficiency", "samples/s", "GFLOP/s", "of peak", "in sync", "energy")
     rows = []
-    for cell in lineup.cells:
+    for cell in studies.cells:
         if not cell["runs"]:
-            rows.append(_row(lineup, cell, ["no finished run"] + [""] * (len(heads) - 2)))
+            rows.append(_row(studies, cell, ["no finished run"] + [""] * (len(heads) - 2)))
             continue
         energy = cell["energy_joules"]
         rows.append(
             _row(
-                lineup,
+                studies,
                 cell,
                 [
                     f"{cell['batch']:,}",
@@ -72,14 +74,14 @@ def speed_table(lineup: Lineup) -> str:
     return _table(heads, rows)
 
 
-def learning_table(lineup: Lineup) -> str:
+def learning_table(studies: StudySet) -> str:
     """Epochs, samples and core-hours to each cut-off, and the learning speedup."""
     heads = [""]
-    for place in range(len(lineup.cutoffs)):
-        heads += [f"epochs to {lineup.say_cutoff(place)}", "S_L"]
+    for place in range(len(studies.cutoffs)):
+        heads += [f"epochs to {studies.say_cutoff(place)}", "S_L"]
     heads += ["samples", "core-hours"]
     rows = []
-    for cell in lineup.cells:
+    for cell in studies.cells:
         if not cell["runs"]:
             continue
         values = []
@@ -90,14 +92,14 @@ def learning_table(lineup: Lineup) -> str:
         last = cell["cutoffs"][-1]
         values.append("" if last["samples"] is None else f"{last['samples']['value']:,.0f}")
         values.append("" if last["core_hours"] is None else f"{last['core_hours']['value']:.3g}")
-        rows.append(_row(lineup, cell, values))
+        rows.append(_row(studies, cell, values))
     return _table(heads, rows)
 
 
-def show_limits(lineup: Lineup) -> str:
+def show_limits(studies: StudySet) -> str:
     """Where each line ends by communication, and by noise."""
     items = []
-    for series in lineup.series:
+    for series in studies.series:
         crossing, limit = series["crossover"], series["saturation"]
         text = str(crossing["sentence"])
         if limit is not None:
@@ -107,14 +109,14 @@ def show_limits(lineup: Lineup) -> str:
                 f"{max(1, limit['critical_ranks']):,.0f} ranks half of all is had that larger batches can bring, and "
                 f"the learning speedup of synchronous training saturates at {limit['most_learning_speedup']:,.3g}."
             )
-        items.append(f"<dt>{escape(lineup.say_series(series))}</dt><dd>{escape(text)}</dd>")
+        items.append(f"<dt>{escape(studies.say_series(series))}</dt><dd>{escape(text)}</dd>")
     return f"<dl>{''.join(items)}</dl>"
 
 
-def show_verdicts(lineup: Lineup) -> str:
+def show_verdicts(studies: StudySet) -> str:
     """What bounds each cell, and what would help most."""
     items = []
-    for cell in lineup.cells:
+    for cell in studies.cells:
         found = cell.get("diagnosis") or {}
         if not found.get("verdict"):
             continue
@@ -124,30 +126,13 @@ def show_verdicts(lineup: Lineup) -> str:
             text += (
                 f" Most would help: <code>{escape(best['change'])}</code>, about {best['gain']:.2f} × the samples/s."
             )
-        items.append(f"<dt>{escape(lineup.short_name(cell))}</dt><dd>{text}</dd>")
+        items.append(f"<dt>{escape(studies.short_name(cell))}</dt><dd>{text}</dd>")
     return f"<dl>{''.join(items)}</dl>"
 
 
 def say_estimate(found: Row | None) -> str:
-    """A figure and its 95 % interval.
-
-    >>> say_estimate({"value": 31.46, "low": None}), say_estimate({"value": 1.934, "low": 1.8, "high": 2.07})[:10]
-    ('31.5', '1.93 (1.80')
-    """
-    if found is None:
-        return ""
-    if found["low"] is None:
-        return say(found["value"])
-    return f"{say(found['value'])} ({say(found['low'])}–{say(found['high'])})"
-
-
-def say(value: float) -> str:
-    """Three figures.
-
-    >>> say(0.2671), say(1.934), say(31.46), say(4821.0)
-    ('0.267', '1.93', '31.5', '4,821')
-    """
-    return f"{value:,.0f}" if value >= 100 else f"{value:#.3g}"
+    """An estimate of study.json with its 95 % interval; nothing for one that there is not."""
+    return "" if found is None else say_interval(found["value"], found["low"], found.get("high"))
 
 
 def _say_efficiency(cell: Row) -> str:
@@ -167,10 +152,10 @@ def _count(study: Row, all_: bool) -> int:
     return sum(study["states"].values()) if all_ else int(study["states"]["done"])
 
 
-def _row(lineup: Lineup, cell: Row, values: Sequence[str]) -> str:
+def _row(studies: StudySet, cell: Row, values: Sequence[str]) -> str:
     kind = ' class="shared"' if cell["oversubscribed"] else ""
     cells = "".join(f"<td>{escape(value)}</td>" for value in values)
-    return f"<tr{kind}><th>{escape(lineup.short_name(cell))}</th>{cells}</tr>"
+    return f"<tr{kind}><th>{escape(studies.short_name(cell))}</th>{cells}</tr>"
 
 
 def _table(heads: Sequence[str], rows: Sequence[str]) -> str:

@@ -1,0 +1,1 @@
+"""Runs and studies followed live in a terminal, from their files alone."""

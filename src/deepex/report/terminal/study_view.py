@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from deepex.record.folder import RunFolder
-from deepex.record.sinks.progress import say_seconds
+from deepex.text import say_duration
 
 Row = Mapping[str, Any]
 STYLES = {"done": "green", "running": "bold cyan", "left": "dim", "stopped": "yellow", "failed": "bold red"}
@@ -60,7 +60,7 @@ def tell_progress(states: Sequence[Row]) -> str:
     told = [f"{counts['done']} of {len(states)} runs done"]
     told += [f"{count} {kind}" for kind, count in counts.items() if count and kind != "done"]
     seconds = guess_seconds_left(states)
-    return ", ".join(told) + (f"; about {say_seconds(seconds)} to go" if seconds else "")
+    return ", ".join(told) + (f"; about {say_duration(seconds)} to go" if seconds else "")
 
 
 def guess_seconds_left(states: Sequence[Row]) -> float | None:
@@ -113,5 +113,5 @@ def _tell_run(path: Path, state: Row) -> Text:
             epochs = f"epoch {last['epoch']}" if kind != "done" else f"{last['epoch']} epochs"
             text = f"{kind}, {epochs}, {last['metric']} {last['value']:.4f}"
     if kind == "done":
-        text += f", {say_seconds(state['seconds'])}"
+        text += f", {say_duration(state['seconds'])}"
     return Text(text, style=STYLES[kind])

@@ -1,6 +1,6 @@
 """What the power spectrum alone tells of a universe: ridge regression from log P(k) to its parameters.
 
-The yardstick for a network that sees the whole field: the spectrum holds all there is in a Gaussian field, so what a
+The step_cost for a network that sees the whole field: the spectrum holds all there is in a Gaussian field, so what a
 network finds beyond it comes from structure that is not Gaussian. NumPy only.
 """
 

@@ -1,0 +1,1 @@
+"""Electron diffraction: crystals, the microscope, the multislice method, and what it is held against."""

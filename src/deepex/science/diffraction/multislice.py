@@ -11,108 +11,24 @@ supercell, R C detector rows and columns.
 """
 
 import math
-from dataclasses import asdict, dataclass, replace
-from importlib import import_module
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deepex.errors import ConfigError, DataError
+from deepex.errors import DataError
 from deepex.science.diffraction.crystals import (
     BAND_LIMIT,
-    THERMAL_ANGSTROM,
     Crystal,
     Grid,
     interaction_constant,
     project_potential,
     smooth_size,
-    wavelength_angstrom,
 )
+from deepex.science.diffraction.microscope import Microscope, Probes
 
 MAX_GIB = 8  # of one crystal's scattering matrices; those of the data set's own microscope take 0.2
-
-
-@dataclass(frozen=True, kw_only=True)
-class Microscope:
-    """What all patterns have in common: beam, camera, and how finely waves are computed.
-
-    Attributes:
-        rows, columns, pixel_mrad: the camera; its pixels see the same angles whatever the crystal.
-        max_semi_angle_mrad, max_tilt_mrad: no probe has a wider cone, no crystal leans more.
-        min_thickness_angstrom, max_thickness_angstrom: of the crystals.
-        box_angstrom: edge of the supercell, about; waves are computed every wavelength / box (1.25 mrad).
-        sampling_angstrom: of the grid in a cell, at most; with the band limit it sets the largest angle computed.
-        thermal_angstrom: root-mean-square swing of the atoms along one axis; blurs the potential (Debye and Waller).
-    """
-
-    kilovolt: float = 200.0
-    rows: int = 120
-    columns: int = 85
-    pixel_mrad: float = 1.0
-    max_semi_angle_mrad: float = 12.0
-    max_tilt_mrad: float = 7.5
-    min_thickness_angstrom: float = 50.0
-    max_thickness_angstrom: float = 500.0
-    box_angstrom: float = 20.0
-    sampling_angstrom: float = 0.104
-    thermal_angstrom: float = THERMAL_ANGSTROM
-
-    def __post_init__(self) -> None:
-        may_be_zero = ("max_tilt_mrad", "thermal_angstrom")
-        for name, value in asdict(self).items():
-            if not (value >= 0 if name in may_be_zero else value > 0) or value == math.inf:
-                allowed = "0 or more" if name in may_be_zero else "more than 0"
-                raise ConfigError(f"microscope.{name} = {value}. Allowed: {allowed}.")
-        if self.min_thickness_angstrom > self.max_thickness_angstrom:
-            raise ConfigError(
-                f"thicknesses from {self.min_thickness_angstrom} to {self.max_thickness_angstrom} angstrom. "
-                "Allowed: the smaller one first."
-            )
-        seen = max(self.corner_mrad, self.max_semi_angle_mrad) + self.max_tilt_mrad
-        if seen > self.band_mrad:
-            raise ConfigError(
-                f"a grid of {self.sampling_angstrom} angstrom holds angles up to {self.band_mrad:.1f} mrad, but the "
-                f"detector's corner ({self.corner_mrad:.1f}) or the aperture ({self.max_semi_angle_mrad:g}), with a "
-                f"tilt of {self.max_tilt_mrad:g}, needs {seen:.1f}. Set sampling_angstrom to "
-                f"{self.sampling_angstrom * self.band_mrad / seen:.3f} or less, or look at smaller angles."
-            )
-
-    @property
-    def wavelength(self) -> float:
-        """Angstrom."""
-        return wavelength_angstrom(self.kilovolt)
-
-    @property
-    def band_mrad(self) -> float:
-        """The largest angle that the grid holds, with the band limit."""
-        return 1e3 * self.wavelength * BAND_LIMIT / (2 * self.sampling_angstrom)
-
-    @property
-    def half_mrad(self) -> tuple[float, float]:
-        """Angles at the middle of the detector's outermost pixels, along rows and columns."""
-        return (self.rows - 1) / 2 * self.pixel_mrad, (self.columns - 1) / 2 * self.pixel_mrad
-
-    @property
-    def corner_mrad(self) -> float:
-        return math.hypot(*self.half_mrad)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Probes:
-    """B convergent beams. A probe's tilt is that of the crystal: the beam comes in at this angle to [001].
-
-    Attributes:
-        semi_angle_mrad, defocus_angstrom: B; a beam in focus, 0, has its waist at the surface where it enters.
-        position_angstrom, tilt_mrad: B x 2, along rows and columns.
-    """
-
-    semi_angle_mrad: Tensor
-    defocus_angstrom: Tensor
-    position_angstrom: Tensor
-    tilt_mrad: Tensor
 
 
 def check_memory(crystal: Crystal, microscope: Microscope) -> None:
@@ -181,7 +97,7 @@ class Simulator:
         # Frequencies that are lit and that are seen, with one more on each side for soft edges and interpolation.
         cone = microscope.max_semi_angle_mrad + microscope.max_tilt_mrad
         self._lit = self._reach((cone, cone))
-        self._seen = self._reach(tuple(half + microscope.max_tilt_mrad for half in microscope.half_mrad))
+        self.seen = self._reach(tuple(half + microscope.max_tilt_mrad for half in microscope.half_mrad))
         potential = project_potential(crystal, (x, y), microscope.thermal_angstrom).to(self.device)
         self._table, self._lit_index, self._seen_index = self._scatter(potential)
 
@@ -201,17 +117,17 @@ class Simulator:
         cone = (self.microscope.max_semi_angle_mrad + self.microscope.max_tilt_mrad) / 1e3 / self.microscope.wavelength
         radius = cone + 0.5 / min(self.grid.box)
         lit = [np.flatnonzero(np.square(c / np.asarray(self.grid.box)).sum(axis=1) <= radius**2) for c in cosets]
-        seen = [np.flatnonzero((np.abs(c) <= self._seen).all(axis=1)) for c in cosets]
+        seen = [np.flatnonzero((np.abs(c) <= self.seen).all(axis=1)) for c in cosets]
         shape = (self.last - self.first + 1, len(cosets), max(map(len, seen)), max(map(len, lit)))
         table = torch.zeros(shape, dtype=torch.complex64, device=self.device)
         into = torch.full((len(cosets), shape[3]), _count(self._lit))
-        out_of = torch.full((len(cosets), shape[2]), _count(self._seen))
+        out_of = torch.full((len(cosets), shape[2]), _count(self.seen))
         transmission = self.grid.transmission(potential, interaction_constant(self.microscope.kilovolt))
         for number, (coset, enters, leaves) in enumerate(zip(cosets, lit, seen, strict=True)):
             if not len(enters):
                 continue
             into[number, : len(enters)] = _flatten(coset[enters], self._lit)
-            out_of[number, : len(leaves)] = _flatten(coset[leaves], self._seen)
+            out_of[number, : len(leaves)] = _flatten(coset[leaves], self.seen)
             cell = self._cell_matrix(transmission, coset)
             waves = cell[:, torch.from_numpy(enters)]
             for cells in range(1, self.last + 1):
@@ -286,12 +202,12 @@ class Simulator:
         """Shares of the beam at the seen frequencies, B x T x I x J, after B x T numbers of cells."""
         probe = self.illuminate(probes).flatten(1)
         probe = torch.cat([probe, probe.new_zeros(len(probe), 1)], dim=1)[:, self._lit_index]
-        share = torch.zeros((*cells.shape, _count(self._seen) + 1), device=self.device)
+        share = torch.zeros((*cells.shape, _count(self.seen) + 1), device=self.device)
         for number, thicknesses in enumerate((cells - self.first).tolist()):
             for place, thickness in enumerate(thicknesses):
                 left = torch.bmm(self._table[thickness], probe[number, :, :, None])
                 share[number, place, self._seen_index.flatten()] = left.abs().square().flatten()
-        return share[..., :-1].reshape(*cells.shape, 2 * self._seen[0] + 1, 2 * self._seen[1] + 1)
+        return share[..., :-1].reshape(*cells.shape, 2 * self.seen[0] + 1, 2 * self.seen[1] + 1)
 
     def patterns(self, probes: Probes, thickness_angstrom: Tensor) -> Tensor:
         """Shares of the beam in the detector's pixels, B x T x R x C, at B x T thicknesses.
@@ -305,7 +221,7 @@ class Simulator:
 
     def _weights(self, tilt_mrad: Tensor, axis: int) -> Tensor:
         """What each frequency gives to each pixel along one axis: B x pixels x frequencies."""
-        count, reach = (self.microscope.rows, self.microscope.columns)[axis], self._seen[axis]
+        count, reach = (self.microscope.rows, self.microscope.columns)[axis], self.seen[axis]
         per_mrad = self.grid.box[axis] / (1e3 * self.microscope.wavelength)
         pixel = torch.arange(count, device=self.device) * self.microscope.pixel_mrad - self.microscope.half_mrad[axis]
         place = (pixel + tilt_mrad[:, None]) * per_mrad + reach
@@ -319,84 +235,3 @@ def _count(reach: tuple[int, int]) -> int:
 
 def _flatten(index: NDArray[np.int64], reach: tuple[int, int]) -> Tensor:
     return torch.from_numpy((index[:, 0] + reach[0]) * (2 * reach[1] + 1) + index[:, 1] + reach[1])
-
-
-def expose(pattern: NDArray[np.float32], dose: float, generator: np.random.Generator) -> NDArray[np.uint8]:
-    """An 8-bit picture of a pattern: Poisson counts of `dose` electrons, 255 sqrt(count / brightest).
-
-    The root makes the noise the same everywhere (Anscombe 1948) and shows discs of a hundredth of the brightest.
-    """
-    if not 0 < dose < math.inf:
-        raise DataError(f"a dose of {dose} electrons. Allowed: more than 0.")
-    counts = generator.poisson(dose * pattern.astype(np.float64))
-    picture: NDArray[np.uint8] = np.rint(np.sqrt(counts * (255.0**2 / max(1, counts.max())))).astype(np.uint8)
-    return picture
-
-
-def compare_with_abtem(
-    crystal: Crystal, thickness_angstrom: float, microscope: Microscope | None = None, *, refine: int = 0
-) -> float:
-    """sum |ours - abTEM's| / sum abTEM's, over the frequencies that the detector sees.
-
-    abTEM sends its own probe by its own multislice through the same slices. With `refine` = 0 they hold the same
-    potential on the same grid; otherwise abTEM makes its own, on a grid so many times as fine, which shows what our
-    grid leaves out as well.
-    """
-    abtem: Any = import_module("abtem")
-    used = microscope or Microscope()
-    half = crystal.edges_angstrom[2] / 2
-    least, most = max(thickness_angstrom - half, half), thickness_angstrom + half
-    ours = Simulator(crystal, replace(used, min_thickness_angstrom=least, max_thickness_angstrom=most))
-    x, y = 0.17 * crystal.edges_angstrom[0], 0.28 * crystal.edges_angstrom[1]
-    angle, defocus, cells = 0.7 * used.max_semi_angle_mrad, 80.0, ours.cells(torch.tensor([[thickness_angstrom]]))
-    probes = Probes(
-        semi_angle_mrad=torch.tensor([angle]),
-        defocus_angstrom=torch.tensor([defocus]),
-        position_angstrom=torch.tensor([[x, y]]),
-        tilt_mrad=torch.zeros(1, 2),
-    )
-    found = ours.intensities(probes, cells)[0, 0].double().numpy()
-    if refine:
-        layer = abtem.Potential(
-            crystal.atoms() * (*ours.grid.cells, 1),
-            gpts=tuple(refine * c * p for c, p in zip(ours.grid.cells, ours.grid.points, strict=True)),
-            slice_thickness=crystal.slice_angstrom,
-            parametrization=abtem.parametrizations.LobatoParametrization(sigmas=used.thermal_angstrom),
-        ).build(lazy=False)
-    else:
-        slices = project_potential(crystal, ours.grid.points, used.thermal_angstrom).numpy()
-        tiled = np.tile(slices, (1, *ours.grid.cells))
-        layer = abtem.PotentialArray(tiled, slice_thickness=crystal.slice_angstrom, extent=ours.grid.box)
-    probe = abtem.Probe(energy=used.kilovolt * 1e3, semiangle_cutoff=angle, defocus=defocus)
-    probe.grid.match(layer)
-    whole = abtem.CrystalPotential(layer, (1, 1, int(cells)))
-    waves = probe.multislice(whole, scan=abtem.CustomScan([(x, y)]), lazy=False)
-    pattern = np.asarray(waves.diffraction_patterns(max_angle="full").array, dtype=np.float64).squeeze()
-    middle, reach = [n // 2 for n in pattern.shape], ours._seen
-    expected = pattern[tuple(slice(m - r, m + r + 1) for m, r in zip(middle, reach, strict=True))]
-    return float(np.abs(found - expected).sum() / expected.sum())
-
-
-def measure_loss(
-    crystal: Crystal,
-    sampling_angstrom: float,
-    thickness_angstrom: float = 500.0,
-    dtype: torch.dtype = torch.complex64,
-) -> float:
-    """The share of a plane wave that is gone behind a crystal, by multislice on a grid.
-
-    Beyond the band limit nothing is carried on: on a grid so fine that nothing is scattered there, only rounding is
-    lost; on a coarse one, what went to larger angles than it holds.
-    """
-    edges = crystal.edges_angstrom[:2]
-    x, y = (smooth_size(edge / sampling_angstrom) for edge in edges)
-    limit = BAND_LIMIT / 2 * min(x / edges[0], y / edges[1])
-    grid = Grid(points=(x, y), cells=(1, 1), edges=edges, centred=crystal.centred, limit=limit)
-    kilovolt = Microscope().kilovolt
-    potential = project_potential(crystal, grid.points)
-    transmission = grid.transmission(potential, interaction_constant(kilovolt), dtype)
-    propagator = grid.propagator(wavelength_angstrom(kilovolt), crystal.slice_angstrom, dtype=dtype)
-    waves = torch.ones(1, x, y, dtype=dtype)
-    for _ in range(round(thickness_angstrom / crystal.edges_angstrom[2])):
-        waves = multislice(waves, transmission, propagator)
-    return 1 - float(waves.abs().double().square().mean())

@@ -1,0 +1,1 @@
+"""What travels when gradients or changes of weights are averaged: one compressor a file."""

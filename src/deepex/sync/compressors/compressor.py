@@ -8,13 +8,13 @@ from deepex.fabric import Fabric, Work
 from deepex.replica import Replica
 
 
-class Wire(Protocol):
+class Compressor(Protocol):
     """A way to average slices of one block of gradients, or of changes of weights, over the ranks of a fabric.
 
     Attributes:
         exact: whether the mean is that of the numbers as they are. If not, a strategy sends changes, never weights.
         delays: whether a part of a number may travel in a later call (error feedback), so that nothing bounds its lag.
-        name: as it is written behind a `+`; empty for the plain wire.
+        name: as it is written behind a `+`; empty for the plain compressor.
     """
 
     exact: bool
@@ -34,7 +34,7 @@ class Wire(Protocol):
         """What is kept for later calls; live tensors, to be saved and copied back."""
 
 
-class Plain:
+class Uncompressed:
     """Numbers as they are."""
 
     exact = True

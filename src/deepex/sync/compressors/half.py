@@ -1,6 +1,7 @@
 """`bf16` and `fp16`: half the bytes; every number is rounded to 16 bits, travels, and is float32 again."""
 
 import math
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -30,6 +31,11 @@ class BFloat16:
     exact = False
     delays = False
     name = "bf16"
+
+    @classmethod
+    def parse(cls, argument: str) -> Self:
+        _refuse_argument(cls.name, argument)
+        return cls()
 
     def prepare(self, replica: Replica, fabric: Fabric) -> None:
         self.fabric = fabric
@@ -62,6 +68,11 @@ class Float16:
 
     def __init__(self) -> None:
         self._shifts = torch.zeros(0)
+
+    @classmethod
+    def parse(cls, argument: str) -> Self:
+        _refuse_argument(cls.name, argument)
+        return cls()
 
     def prepare(self, replica: Replica, fabric: Fabric) -> None:
         self.fabric = fabric
@@ -146,6 +157,11 @@ class _Scaled:
         self.exponents.zero_()
         self.exponents[self.fabric.world.rank] = self._exponent
         return self.fabric.mean_(self.buffer)
+
+
+def _refuse_argument(name: str, argument: str) -> None:
+    if argument:
+        raise ValueError(f"{name} takes no argument. Write +{name}.")
 
 
 def _exponent(tensor: Tensor) -> float:

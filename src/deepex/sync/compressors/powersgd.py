@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -42,6 +43,12 @@ class PowerSGD:
         self.rank = rank
         self.name = f"powersgd:{rank}"
         self._kept: dict[str, Tensor] = {}
+
+    @classmethod
+    def parse(cls, argument: str) -> Self:
+        if not argument.isdecimal() or int(argument) < 1:
+            raise ValueError("R must be the rank of a matrix that travels, a whole number from 1. Write +powersgd:4.")
+        return cls(int(argument))
 
     def prepare(self, replica: Replica, fabric: Fabric) -> None:
         self.fabric, self._entries = fabric, replica.entries

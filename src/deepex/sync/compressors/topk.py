@@ -1,6 +1,7 @@
 """`topk:F`: only the largest numbers travel, with their places; the rest waits in a residual until it has grown."""
 
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 import torch
@@ -36,8 +37,18 @@ class TopK:
 
     def __init__(self, share: float) -> None:
         self.share = share
-        self.name = f"topk:{share:g}"
+        self.name = f"topk:{share}"
         self._residual = torch.zeros(0)
+
+    @classmethod
+    def parse(cls, argument: str) -> Self:
+        try:
+            share = float(argument)
+        except ValueError:
+            share = 0.0
+        if not 0 < share < 1:
+            raise ValueError("F must be the share of numbers that travel, above 0 and below 1. Write +topk:0.01.")
+        return cls(share)
 
     def prepare(self, replica: Replica, fabric: Fabric) -> None:
         self.fabric = fabric

@@ -1,0 +1,1 @@
+"""The data sets of tasks: how each is made, found and opened."""

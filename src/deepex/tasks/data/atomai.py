@@ -17,7 +17,9 @@ from deepex.data.source import Indices
 from deepex.errors import ConfigError, unknown
 from deepex.sample import Batch, Field, SampleSpec
 from deepex.science.diffraction.crystals import CRYSTALS, Crystal, build_crystal
-from deepex.science.diffraction.multislice import Microscope, Probes, Simulator, check_memory, expose
+from deepex.science.diffraction.microscope import Microscope, Probes, expose
+from deepex.science.diffraction.multislice import Simulator, check_memory
+from deepex.tasks.data.make import SampleMaker
 
 SIZES = {"small": 1_000, "medium": 4_000, "paper": 27_000}  # probes of a crystal
 PROBES_AT_ONCE = 40  # enough to keep matrix products busy
@@ -28,7 +30,7 @@ BUILD_SECONDS, IMAGES_PER_SECOND = 5.5, 620.0  # one core, without AVX-512: a cr
 
 
 @dataclass(frozen=True, kw_only=True)
-class AtomaiData:
+class AtomaiData(SampleMaker):
     """What to simulate: `crystals` x `probes_per_crystal` probes x `thicknesses` images, and in which ranges.
 
     Attributes:
@@ -38,7 +40,7 @@ class AtomaiData:
         tilt_sigma_mrad: of a normal distribution along each axis, cut at 2.5 of it in any direction.
         dose: electrons of the whole beam, drawn evenly in the logarithm between these two.
         pixel_mrad: what a pixel of the camera sees.
-        box_angstrom, sampling_angstrom: of the waves, see `deepex.science.diffraction.multislice.Microscope`.
+        box_angstrom, sampling_angstrom: of the waves, see `deepex.science.diffraction.microscope.Microscope`.
     """
 
     crystals: tuple[str, ...] = CRYSTALS

@@ -19,6 +19,7 @@ from deepex.sample import Batch, Field, SampleSpec
 from deepex.science.cosmology.density_field import logarithmic_edges, measure_power
 from deepex.science.cosmology.particle_mesh import MAX_STEP, REDSHIFTS, START_REDSHIFT, Box, simulate
 from deepex.science.cosmology.universe import OMEGA_BARYON, PARAMETERS, RANGES, Cosmology, draw
+from deepex.tasks.data.make import SampleMaker
 
 SIZES = {"small": (900, 32), "medium": (1800, 64), "paper": (73_728, 128)}  # boxes, and cells of a cube's side
 CHANNELS = tuple(f"z={z:g}" for z in REDSHIFTS)
@@ -30,7 +31,7 @@ MOST_BOXES = 99_999  # as many fit the names
 
 
 @dataclass(frozen=True, kw_only=True)
-class CosmoflowData:
+class CosmoflowData(SampleMaker):
     """A data set of cubes.
 
     Arguments:

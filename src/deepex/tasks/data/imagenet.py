@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from deepex.data.checking.findings import counted
 from deepex.data.source import Indices, as_array
 from deepex.data.sources.reading.files import damaged
 from deepex.errors import DataError, unknown
 from deepex.sample import Batch, Field, SampleSpec
+from deepex.tasks.data.make import SampleMaker
+from deepex.text import say_plural
 
 SUFFIXES = (".jpeg", ".jpg", ".png")
 NUM_CLASSES: dict[str, int | None] = {"small": 10, "medium": 100, "paper": None}
@@ -30,7 +31,7 @@ TREE = "ROOT/train/CLASS/*.JPEG and ROOT/val/CLASS/*.JPEG"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImagenetData:
+class ImagenetData(SampleMaker):
     """What to pack: the first `classes` by name (none: all) of the tree in `folder`, as squares of `side` pixels."""
 
     folder: str = ""
@@ -74,7 +75,7 @@ class ImagenetData:
         root = Path(self.folder)
         known = _class_folders(root, self.folder, "train")
         if len(known) < 2:
-            held = counted(len(known), "class folder")
+            held = say_plural(len(known), "class folder")
             raise DataError(f"{root / 'train'} holds {held}. Allowed: 2 or more, as in {TREE}.")
         judged = _class_folders(root, self.folder, "val")
         if not judged:

@@ -1,42 +1,79 @@
-"""Making a task's own data: simulations that a packer reads as it reads files, and the table of what can be made.
+"""Making a task's own data set: what can make one, and by whom. It knows no task.
 
 A simulation whose samples follow from its settings alone is a source like any other. So ranks share its samples, a
 stopped one goes on, and the same settings give the same file, byte for byte.
 """
 
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from deepex.data import Source
-from deepex.data.packing.image_tree import write_tree
+from deepex.data.packing.image_tree import write_image_tree
 from deepex.data.packing.job import silent
 from deepex.data.packing.pack import PackConfig, Packed, Tell, pack
-from deepex.errors import UsageError, unknown
+from deepex.errors import UsageError
 from deepex.fabric import Fabric
-from deepex.tasks.data.atomai import AtomaiData
-from deepex.tasks.data.cosmoflow import CosmoflowData
-from deepex.tasks.data.imagenet import ImagenetData
-from deepex.tasks.data.protein import ProteinData
 
 
-class Simulation(Protocol):
-    """The settings of a data set whose samples can be computed in any order; a frozen dataclass."""
+@dataclass(frozen=True, kw_only=True)
+class MakeOptions:
+    """By whom a data set is made, and how.
+
+    Attributes:
+        ranks: processes of this machine; those of a launcher bring their `fabric` instead.
+        skip_bad: samples that may be left out since they can't be used, as where they come from files.
+        tell: called with what is done and what there is to do.
+    """
+
+    ranks: int = 1
+    skip_bad: int = 0
+    tell: Tell = silent
+    fabric: Fabric | None = None
+
+
+class DataMaker(Protocol):
+    """The settings of a data set that can be made: a frozen dataclass, which `key=value` can change."""
+
+    def make(self, out: Path, options: MakeOptions) -> Packed:
+        """Make the packed file; what was done before is kept."""
+
+    def write_pictures(self, folder: Path, options: MakeOptions) -> None:
+        """Make a tree of PNG files instead; pictures that are there are not made again."""
+
+
+class SampleMaker(ABC):
+    """A maker whose samples can be computed in any order, so that a packer reads them as it reads files."""
 
     @property
+    @abstractmethod
     def group(self) -> int:
         """How many neighbouring samples come from one computation."""
 
     @property
+    @abstractmethod
     def core_seconds(self) -> float:
         """What all of it takes on one core, roughly, by rates that were measured."""
 
+    @abstractmethod
     def source(self) -> Source:
         """The samples, each computed when it is read."""
 
+    @abstractmethod
     def attributes(self) -> dict[str, Any]:
         """Where the data comes from, for the packed file."""
+
+    def make(self, out: Path, options: MakeOptions) -> Packed:
+        config = PackConfig(ranks=options.ranks, group=self.group, skip_bad=options.skip_bad)
+        attributes, tell, fabric = self.attributes(), options.tell, options.fabric
+        return pack(self.source(), out, config, attributes=attributes, tell=tell, fabric=fabric)
+
+    def write_pictures(self, folder: Path, options: MakeOptions) -> None:
+        ranks, tell, fabric = options.ranks, options.tell, options.fabric
+        write_image_tree(self.source(), folder, ranks=ranks, group=self.group, tell=tell, fabric=fabric)
 
 
 @runtime_checkable
@@ -51,51 +88,20 @@ class SelfMade(Protocol):
         """Where the data set stands, or will stand."""
 
     @property
-    def making(self) -> Simulation:
+    def making(self) -> SampleMaker:
         """What to make."""
 
 
-MAKERS: dict[str, Callable[[str], Any]] = {
-    "atomai": AtomaiData.of_size,
-    "cosmoflow": CosmoflowData.of_size,
-    "imagenet": ImagenetData.of_size,
-    "protein": ProteinData.of_size,
-}
-
-
-def data_settings(name: str, size: str) -> Any:
-    """The settings of a task's data set of a size, a dataclass that `key=value` can change."""
-    if name not in MAKERS:
-        raise UsageError(unknown("data set", name, MAKERS))
-    return MAKERS[name](size)
-
-
-def make_data(
-    settings: Any, out: Path, *, ranks: int = 1, skip_bad: int = 0, tell: Tell = silent, fabric: Fabric | None = None
-) -> Packed:
-    """Make a data set by so many ranks of this machine, or by those of a launcher; what was done before is kept.
-
-    `skip_bad` samples may be left out since they can't be used, as where they come from files.
-    """
+def make_data(maker: DataMaker, out: Path, options: MakeOptions | None = None) -> Packed:
+    """Make a data set; a simulator that is not installed is an error that says how to get it."""
     with _told_what_is_missing():
-        if isinstance(settings, ProteinData):
-            if fabric is not None and fabric.world.size > 1:
-                raise UsageError("trajectories are simulated on one node. Start deepex data make protein as one rank.")
-            return settings.make(out, ranks, tell)
-        simulation: Simulation = settings
-        config = PackConfig(ranks=ranks, group=simulation.group, skip_bad=skip_bad)
-        return pack(simulation.source(), out, config, attributes=simulation.attributes(), tell=tell, fabric=fabric)
+        return maker.make(out, options or MakeOptions())
 
 
-def write_pictures(
-    settings: Any, folder: Path, *, ranks: int = 1, tell: Tell = silent, fabric: Fabric | None = None
-) -> None:
-    """Make a data set of images as a tree of PNG files instead; pictures that are there are not made again."""
-    if isinstance(settings, ProteinData):
-        raise UsageError("contact maps are no pictures. Leave --png out.")
-    simulation: Simulation = settings
+def write_pictures(maker: DataMaker, folder: Path, options: MakeOptions | None = None) -> None:
+    """Make a data set of images as a tree of PNG files."""
     with _told_what_is_missing():
-        write_tree(simulation.source(), folder, ranks=ranks, group=simulation.group, tell=tell, fabric=fabric)
+        maker.write_pictures(folder, options or MakeOptions())
 
 
 @contextmanager

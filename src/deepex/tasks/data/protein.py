@@ -14,12 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepex.data import ArraySource
+from deepex.data.packing.block import explained_writing
 from deepex.data.packing.pack import Packed, Tell, pack
 from deepex.data.packing.packed import PackedSource
-from deepex.errors import DataError, unknown
+from deepex.errors import DataError, UsageError, unknown
+from deepex.files import write_whole
 from deepex.sample import Field
 from deepex.science import protein
 from deepex.science.protein import Frames, Trajectory
+from deepex.tasks.data.make import MakeOptions
 from deepex.tasks.protein import packaged_file
 
 UNITS = {"temperature": "K", "radius_of_gyration": "angstrom", "rmsd": "angstrom"}
@@ -58,11 +61,13 @@ class ProteinData:
     def structure_path(self) -> Path | None:
         return None if self.structure is None else Path(self.structure)
 
-    def make(self, out: Path, jobs: int, tell: Tell) -> Packed:
-        """Make the data set, `jobs` trajectories at a time; `tell(done, total)` is called as frames come in.
+    def make(self, out: Path, options: MakeOptions) -> Packed:
+        """Make the data set, a trajectory a rank at a time, on this node.
 
         Finished parts stay beside the file, in `OUT.parts`, until it is complete: the same settings go on from there.
         """
+        if options.fabric is not None and options.fabric.world.size > 1:
+            raise UsageError("trajectories are simulated on one node. Start deepex data make protein as one rank.")
         structure = self.structure_path
         if structure is not None and (found := len(protein.folded_trace(structure))) != len(protein.SEQUENCE):
             raise DataError(
@@ -70,8 +75,9 @@ class ProteinData:
             )
         parts = out.with_name(out.name + ".parts")
         trajectories = protein.plan(folded=structure is not None, frames=self.frames, seed=self.seed)
-        _claim(parts, structure, trajectories)
-        _simulate(parts, jobs, structure, trajectories, tell)
+        with explained_writing(out):
+            _claim(parts, structure, trajectories)
+            _simulate(parts, options.ranks, structure, trajectories, options.tell)
         reference = _folded_trace(parts, trajectories)
         measured = [protein.measure(parts / t.name, reference) for t in trajectories]
         attributes = _provenance(structure, trajectories, reference)
@@ -82,6 +88,9 @@ class ProteinData:
                 file.unlink()
             folder.rmdir()
         return replace(packed, path=out)
+
+    def write_pictures(self, folder: Path, options: MakeOptions) -> None:
+        raise UsageError("contact maps are no pictures. Leave --png out.")
 
 
 def _frames(trajectories: list[Trajectory], measured: list[Frames]) -> ArraySource:
@@ -106,12 +115,9 @@ def _claim(parts: Path, structure: Path | None, trajectories: list[Trajectory]) 
     """Make the folder of parts, or check that it belongs to the same order."""
     plan = json.dumps({"structure": _sha256(structure), "plan": [asdict(t) for t in trajectories]}, indent=1)
     written = parts / "plan.json"
-    try:
-        parts.mkdir(parents=True, exist_ok=True)
-        if not written.exists():
-            written.write_text(plan)
-    except OSError as error:
-        raise DataError(f"{parts} can't be written: {error.strerror}. Choose another --out.") from error
+    parts.mkdir(parents=True, exist_ok=True)
+    if not written.exists():
+        write_whole(written, plan)
     if written.read_text() != plan:
         raise DataError(
             f"{parts} holds the parts of a data set with other settings. Repeat those to go on with it, delete it, "

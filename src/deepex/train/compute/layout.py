@@ -20,7 +20,7 @@ Trial = Callable[[Replica], None]
 """One forward and backward of a replica on a real batch."""
 
 
-def settle_layout(asked: LayoutChoice, model: nn.Module, trial: Trial) -> tuple[Layout, str]:
+def resolve_layout(asked: LayoutChoice, model: nn.Module, trial: Trial) -> tuple[Layout, str]:
     """The layout of a run, and why, in words.
 
     Timing two layouts may choose differently on another machine, so whoever calls this writes the answer down.

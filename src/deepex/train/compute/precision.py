@@ -16,7 +16,7 @@ DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfl
 WORTHWHILE = 1.2  # how much faster 16 bits must multiply matrices for a run to gain
 
 
-def settle_precision(asked: Precision, device: torch.device) -> Precision:
+def resolve_precision(asked: Precision, device: torch.device) -> Precision:
     """What a device computes with when asked: fp16 stands in for bf16 on a GPU that lacks it."""
     if asked == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
         return "fp16"

@@ -1,11 +1,9 @@
 """What a step asks of the processor, and what the processor can do: measured once, before the first step."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
-
 import torch
 
 from deepex.record.flops import count_flops, measure_gemm_peak
+from deepex.record.rows import StepCost
 from deepex.sample import Batch
 from deepex.train.compute.dispatch_cost import OperatorCount, measure_dispatch
 from deepex.train.compute.precision import DTYPES, advise, has_instructions
@@ -14,28 +12,11 @@ from deepex.train.step import Step, unfit
 SMALL_STEP = 8_000_000  # FLOP; below, threads wait for each other longer than they help (docs/log.md)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Yardstick:
-    """Floating-point operations of a step of one rank, and the best rates of a matrix product, a second.
+def measure_step_cost(step: Step, batch: Batch) -> tuple[StepCost, list[str]]:
+    """Count a forward and backward on a real batch, and leave the replica as it was.
 
-    `gemm_flops_per_second` is in the precision of the run, by all `cores` that the rank may use; `threads` is how many
-    it then uses. `dispatch_seconds` is what starting a step's operators takes. `advice` is for people: what was chosen,
-    and where a precision costs time instead of saving it.
+    Beside the cost come sentences for people: what was chosen, and where a precision costs time instead of saving it.
     """
-
-    flops_per_step: int
-    gemm_flops_per_second: float
-    cores: int
-    threads: int
-    dispatch_seconds: float
-    advice: list[str]
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def measure_yardstick(step: Step, batch: Batch) -> Yardstick:
-    """Count a forward and backward on a real batch, and leave the replica as it was."""
     replica, device, cores = step.replica, step.replica.block.device, torch.get_num_threads()
     before = replica.block.clone()
     replica.model.train()
@@ -49,14 +30,14 @@ def measure_yardstick(step: Step, batch: Batch) -> Yardstick:
     dispatch = measure_dispatch(lambda some: try_step(step, some), batch, operators=operators.total, flops=flops)
     replica.block.copy_(before)
     replica.gradients.zero_()
-    return Yardstick(
+    cost = StepCost(
         flops_per_step=flops,
         gemm_flops_per_second=peak,
         cores=cores,
         threads=torch.get_num_threads(),
         dispatch_seconds=dispatch,
-        advice=advice,
     )
+    return cost, advice
 
 
 def _share_out(flops: int, device: torch.device) -> str:

@@ -1,15 +1,15 @@
-"""The page says why a run is not faster: as the run judged itself, or by its phases."""
+"""The page says why a run is not faster, as the run judged itself."""
 
 from pathlib import Path
 
 import pytest
 
-from deepex.diagnosis.advice import Advice
-from deepex.diagnosis.sentences import Diagnosis
 from deepex.launch.start import start
 from deepex.record.folder import RunFolder
+from deepex.record.rows import Advice, Diagnosis
+from deepex.record.typed_json import to_json
 from deepex.report import write_report
-from deepex.report.run.sections.diagnosis import show_diagnosis
+from deepex.report.run.sections.diagnosis import describe_diagnosis
 from deepex.tasks.arrays import ArrayTask
 from deepex.train.recipe import Recipe, StopConfig
 
@@ -29,7 +29,7 @@ def folder(line: ArrayTask, tmp_path: Path) -> RunFolder:
 
 
 def test_verdict_causes_numbers_and_advice_are_shown_and_no_text_is_markup() -> None:
-    content = show_diagnosis(FOUND)
+    content = describe_diagnosis(FOUND)
     assert FOUND.verdict in content
     assert "computing 60 %" in content
     assert "waiting for samples" not in content  # too little to see
@@ -39,18 +39,7 @@ def test_verdict_causes_numbers_and_advice_are_shown_and_no_text_is_markup() -> 
 
 
 def test_the_page_shows_what_the_run_found(folder: RunFolder) -> None:
-    folder.write_json("summary.json", {**folder.read_json("summary.json"), "diagnosis": FOUND.to_json()})
+    folder.write_json("summary.json", {**folder.read_json("summary.json"), "diagnosis": to_json(FOUND)})
     page = write_report(folder).read_text().replace("\u00a0", " ")
     assert FOUND.verdict in page
     assert page.index("Why it is not faster") < page.index("Loss and metric") < page.index("Where the time went")
-
-
-def test_a_run_that_did_not_judge_itself_is_judged_by_its_phases(folder: RunFolder) -> None:
-    (folder.path / "summary.json").unlink()
-    rows = [
-        {key: value for key, value in row.items() if key != "diagnosis"} for row in folder.read_lines("metrics.jsonl")
-    ]
-    (folder.path / "metrics.jsonl").unlink()
-    for row in rows:
-        folder.append_line("metrics.jsonl", row)
-    assert "Bound by " in write_report(folder).read_text()

@@ -1,0 +1,1 @@
+"""What readers share: finding files, their names and labels, arrays and grids in them."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from deepex.data.source import Indices, Source, as_array
 from deepex.errors import ConfigError, DataError, SampleError
 from deepex.sample import Batch, Field, SampleSpec
+from deepex.text import say_list
 
 FIELD = "label"
 MAX_CLASSES = 65_536  # a larger number is no class but an error, or a measurement
@@ -88,7 +89,7 @@ def _by_class(names: Sequence[str], classes: tuple[str, ...], sample: Callable[[
     order = {name: number for number, name in enumerate(classes)}
     numbers = np.array([order.get(name, -1) for name in names], dtype=np.int64)
     problems = {
-        index: f"{sample(index)} is of class '{names[index]}'. Allowed: {_listed(classes)}. {CURE}"
+        index: f"{sample(index)} is of class '{names[index]}'. Allowed: {say_list(classes, most=10)}. {CURE}"
         for index in np.flatnonzero(numbers < 0).tolist()
     }
     return Labels(numbers=numbers, classes=classes, problems=problems)
@@ -108,9 +109,9 @@ def labels_by_number(numbers: NDArray[Any], classes: tuple[str, ...], sample: Ca
     problems = {
         index: out_of_range(sample(index), numbers[index].item(), classes) for index in np.flatnonzero(wrong).tolist()
     }
-    kept = np.full(len(numbers), -1, dtype=np.int64)
-    kept[~wrong] = numbers[~wrong]
-    return Labels(numbers=kept, classes=classes, problems=problems)
+    known = np.full(len(numbers), -1, dtype=np.int64)
+    known[~wrong] = numbers[~wrong]
+    return Labels(numbers=known, classes=classes, problems=problems)
 
 
 def in_range(numbers: NDArray[Any], classes: Sequence[str]) -> NDArray[np.bool_]:
@@ -121,7 +122,7 @@ def in_range(numbers: NDArray[Any], classes: Sequence[str]) -> NDArray[np.bool_]
 
 def out_of_range(sample: str, label: float, classes: Sequence[str]) -> str:
     """The text for a class number that is none."""
-    allowed = f"0 to {len(classes) - 1} ({_listed(classes)})" if classes else "whole numbers from 0"
+    allowed = f"0 to {len(classes) - 1} ({say_list(classes, most=10)})" if classes else "whole numbers from 0"
     return f"{sample}: label {label} is out of range. Allowed: {allowed}. {CURE}"
 
 
@@ -129,8 +130,3 @@ def with_classes(field: Field, classes: tuple[str, ...]) -> Field:
     """A field as one of class numbers: whole numbers, int64 for what is a single number or stored as fractions."""
     is_whole = not field.dtype.startswith("float") and field.shape
     return replace(field, dtype=field.dtype if is_whole else "int64", classes=classes)
-
-
-def _listed(classes: Sequence[str]) -> str:
-    shown = ", ".join(classes[:10])
-    return f"{shown} and {len(classes) - 10} more" if len(classes) > 10 else shown

@@ -2,9 +2,11 @@
 
 from html import escape
 
-from deepex.diagnosis.sentences import Diagnosis
-from deepex.report.run.sentences import say_share
+from deepex.record.rows import Diagnosis
+from deepex.report.html import Gallery, show_section, unbroken
+from deepex.report.run.run_data import RunData
 from deepex.report.style import CAUSE_COLOURS
+from deepex.text import say_ratio, say_share
 
 MEANINGS = {
     "computation": "computing",
@@ -18,8 +20,19 @@ MEANINGS = {
 LEAST_SHOWN = 0.005
 
 
-def show_diagnosis(found: Diagnosis) -> str:
-    """The section's content."""
+def show_diagnosis(data: RunData, gallery: Gallery) -> str:
+    """The section; none before there is a diagnosis."""
+    if data.diagnosis is None:
+        return ""
+    caption = (
+        "Where a step's time goes by cause, judged by the phases of all ranks. Gains are predictions, in samples a "
+        "second; whether a change also learns as well, a run tells."
+    )
+    return show_section("Why it is not faster", caption, unbroken(describe_diagnosis(data.diagnosis)))
+
+
+def describe_diagnosis(found: Diagnosis) -> str:
+    """Verdict, causes, evidence and advice as HTML."""
     evidence = "".join(f"<li>{escape(sentence)}</li>" for sentence in found.evidence)
     return (
         f'<p class="verdict">{escape(found.verdict)}</p>{_causes(found)}<ul class="evidence">{evidence}</ul>'
@@ -46,7 +59,7 @@ def _advice(found: Diagnosis) -> str:
     if not found.advice:
         return ""
     items = "".join(
-        f'<div class="advice"><b>{advice.gain:.2f} ×</b><div><code>{escape(advice.change)}</code>'
+        f'<div class="advice"><b>{say_ratio(advice.gain)}</b><div><code>{escape(advice.change)}</code>'
         f"<p>{escape(advice.sentence)}</p></div></div>"
         for advice in found.advice
     )

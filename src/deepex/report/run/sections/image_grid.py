@@ -1,7 +1,4 @@
-"""A task's own pictures: the model rebuilt from its checkpoint, and images as tiny PNGs inside the page.
-
-It knows how a checkpoint becomes a model again, and nothing of what the pictures show.
-"""
+"""Images of samples as tiny PNGs inside the page. It knows nothing of what they show."""
 
 import base64
 import io
@@ -12,44 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from deepex.data import Preparer
-from deepex.data.source import read_all
-from deepex.errors import DataError, RunFolderError
-from deepex.record.folder import RunFolder
-from deepex.replica import Replica
-from deepex.train import checkpoint
-from deepex.train.recipe import Recipe
-from deepex.train.task import Illustrated, Illustration, ImageGrid
-from deepex.world import World
+from deepex.record.illustration import ImageGrid
 
-MAX_SAMPLES = 4000  # of each split: enough to see a distribution, few enough to turn smoothly
-MAX_BYTES = 1 << 30  # of each split, for samples that are large
 NEW_LINE = "\n"
 LIGHT, DARK = (255, 255, 255), (16, 42, 92)  # the colours of 0 and 1; page.css repeats them in .scale
 
 Pixels: TypeAlias = NDArray[np.float32] | NDArray[np.uint8]
-
-
-def illustrate(folder: RunFolder, recipe: Recipe) -> tuple[Illustration | None, str]:
-    """What the task shows of the newest checkpoint; if nothing, the reason in words for the page."""
-    task = recipe.task
-    if not isinstance(task, Illustrated):
-        return None, ""
-    path = checkpoint.latest(folder)
-    if path is None:
-        return None, "There are no pictures: the run has no checkpoint yet."
-    try:
-        splits = task.data()
-        ranks = RunFolder(path).read_json("manifest.json")["ranks"]
-        state = checkpoint.load(path, World(rank=0, size=ranks))
-        replica = Replica(task.model(), state["layout"])
-        replica.block.copy_(state["block"])
-    except (DataError, RunFolderError) as error:
-        return None, f"There are no pictures: {error}"
-    prepared = [Preparer(source, splits.preparation) for source in (splits.train, splits.validation)]
-    limit = max(1, min(MAX_SAMPLES, MAX_BYTES // prepared[0].spec.num_bytes))
-    train, validation = (read_all(source, limit=limit) for source in prepared)
-    return task.illustrate(replica.model.eval(), train, validation), ""
 
 
 def image_grid(grid: ImageGrid) -> str:

@@ -1,101 +1,53 @@
-"""The interactive figures as plotly's own data: curves, phases, point clouds. They know no HTML and no files."""
+"""What the task shows of its model: images, matrices, predictions, points in space."""
 
-from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
-from deepex.record.rows import loss_names
-from deepex.report.run.run_data import Material, RankTime, Row
-from deepex.report.run.sentences import say_share
-from deepex.report.style import ACCENT, GOAL, GRID, PHASE_COLOURS, Figure, lay_out, make_axis
-from deepex.train.task import Matrix, PointCloud, ScatterPanel
-
-PATTERNS = {"evaluate": "/", "checkpoint": "x"}
-PART_COLOURS = ("#6b7785", "#b07a1e", "#2f8f6b", "#8a5bb5")
-MAX_BARS = 96
+from deepex.record.illustration import ImageGrid, Matrix, Picture, PointCloud, Scatter, ScatterPanel
+from deepex.report.html import Gallery, show_section, unbroken
+from deepex.report.run.run_data import RunData
+from deepex.report.run.sections.image_grid import image_grid
+from deepex.report.style import ACCENT, GOAL, GRID, Figure, lay_out
 
 
-def loss_colours(rows: Sequence[Row]) -> dict[str, str]:
-    """The loss and the parts it is made of, each with its colour."""
-    parts = loss_names(rows[0])[1:]
-    return {"loss": ACCENT, **{name: PART_COLOURS[index % len(PART_COLOURS)] for index, name in enumerate(parts)}}
+def show_pictures(data: RunData, gallery: Gallery) -> str:
+    """A section a picture; where there is none, why."""
+    if data.illustration is None:
+        note = escape(data.why_no_pictures)
+        return f'<section class="note"><p>{note}</p></section>' if note else ""
+    return "\n".join(_picture(number, picture, gallery) for number, picture in enumerate(data.illustration.pictures))
 
 
-def loss_curve(rows: Sequence[Row], against: str) -> Figure:
-    """The loss and its parts, against `epoch` or `seconds`."""
-    traces = [
-        _line(rows, against, name, name, colour, 2.5 if name == "loss" else 1.5)
-        for name, colour in loss_colours(rows).items()
-    ]
-    y_axis = {"title": {"text": "loss (training)"}, "rangemode": "tozero"}
-    return {"data": traces, "layout": lay_out(_time_axis(rows, against), y_axis)}
+def _picture(number: int, picture: Picture, gallery: Gallery) -> str:
+    match picture:
+        case ImageGrid():
+            content = image_grid(picture)
+        case Matrix():
+            content = gallery.show(f"matrix-{number}", confusion(picture))
+        case Scatter():
+            content = _panels(number, picture, gallery)
+        case PointCloud():
+            content = _points(number, picture, gallery)
+    return show_section(picture.title, picture.caption, content)
 
 
-def metric_curve(material: Material, against: str) -> Figure:
-    """The metric against `epoch` or `seconds`, with the target as a dashed line."""
-    rows, target = material.rows, material.recipe.target
-    values = [row["value"] for row in rows] + [target.threshold]
-    margin = 0.14 * (max(values) - min(values)) or 0.1
-    goal = {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "target",
-        "x": [0, rows[-1][against]],
-        "y": [target.threshold] * 2,
-        "line": {"color": GOAL, "width": 1.5, "dash": "dash"},
-        "hoverinfo": "skip",
-    }
-    label = {
-        "text": f"target {target}",
-        "x": rows[-1][against],
-        "y": target.threshold,
-        "xanchor": "right",
-        # A falling metric comes from above, a rising one from below: the label stands on the other side.
-        "yshift": -10 if target.direction == "min" else 10,
-        "showarrow": False,
-        "font": {"color": GOAL, "size": 12},
-    }
-    y_range = [min(values) - margin, max(values) + margin]
-    layout = lay_out(_time_axis(rows, against), {"title": {"text": f"{material.metric} (held-out)"}, "range": y_range})
-    layout["annotations"] = [label]
-    return {"data": [_line(rows, against, "value", material.metric, ACCENT, 2.5), goal], "layout": layout}
-
-
-def phase_bars(ranks: Sequence[RankTime]) -> Figure:
-    """A stacked bar a rank for the step, and beside it, hatched, what lies between steps; one scale for both."""
-    shown = choose_ranks(ranks)
-    step = max(max(r.wall_seconds, sum(r.phase_seconds[p] for p in STEP_PHASES)) for r in shown)
-    beside = max(sum(r.phase_seconds[p] for p in BESIDE_PHASES) for r in shown)
-    share = min(max(beside / (step + beside), 0.24), 0.5) if step + beside else 0.24
-    usable = 0.96  # of the width; the rest is the gap between the panels
-    # Where a panel is wider than its bars need, its range grows: a second is equally long in both.
-    longest = 1.03 * max(step / (1 - share), beside / share)
-    pitch = 46 if len(shown) <= 4 else 26 if len(shown) <= 16 else 13
-    names = [f"rank {r.rank}" for r in shown]
-    traces = [_bar(shown, names, phase, "x") for phase in STEP_PHASES]
-    traces += [_bar(shown, names, phase, "x2") for phase in BESIDE_PHASES]
-    step_axis = {"title": {"text": "in steps (s)"}, "range": [0, longest * (1 - share)]}
-    every = max(1, len(shown) // 16)
-    rank_axis = {"autorange": "reversed", "showgrid": False, "tickvals": names[::every], "automargin": True}
-    layout = lay_out(step_axis | {"domain": [0, usable * (1 - share)]}, rank_axis)
-    layout["xaxis2"] = make_axis(
-        {"title": {"text": "beside (s)"}, "range": [0, longest * share], "domain": [1 - usable * share, 1], "nticks": 3}
+def _panels(number: int, scatter: Scatter, gallery: Gallery) -> str:
+    cells = "".join(
+        f"<div><h3>{escape(panel.name)}</h3>"
+        + (f'<p class="caption">{unbroken(escape(panel.note))}</p>' if panel.note else "")
+        + gallery.show(f"scatter-{number}-{place}", prediction(panel))
+        + "</div>"
+        for place, panel in enumerate(scatter.panels)
     )
-    layout |= {"barmode": "stack", "bargap": 0.28 if pitch > 20 else 0.15, "hovermode": "closest"}
-    layout |= {"height": 62 + max(pitch * len(shown), 60)}
-    return {"data": traces, "layout": layout}
+    return f'<div class="panels">{cells}</div>'
 
 
-def choose_ranks(ranks: Sequence[RankTime]) -> list[RankTime]:
-    """All ranks, or, of very many, some from the quickest to the slowest, in the order of ranks."""
-    if len(ranks) <= MAX_BARS:
-        return list(ranks)
-    by_wall = sorted(ranks, key=lambda rank: rank.wall_seconds)
-    places = np.linspace(0, len(ranks) - 1, MAX_BARS).round().astype(int)
-    return sorted((by_wall[place] for place in places), key=lambda rank: rank.rank)
+def _points(number: int, picture: PointCloud, gallery: Gallery) -> str:
+    figure, colourings = point_cloud(picture)
+    return gallery.show(f"points-{number}", figure, colourings, "colour by")
 
 
 def point_cloud(cloud: PointCloud) -> tuple[Figure, list[dict[str, Any]]]:
@@ -209,57 +161,3 @@ def _colouring(name: str, values: NDArray[np.float32]) -> dict[str, Any]:
             "hovertemplate": f"{name}: %{{marker.color:.3g}}<extra></extra>",
         },
     }
-
-
-def _line(rows: Sequence[Row], against: str, key: str, name: str, colour: str, width: float) -> Figure:
-    return {
-        "type": "scatter",
-        "mode": "lines+markers" if len(rows) <= 30 else "lines",
-        "name": name,
-        "x": [row[against] for row in rows],
-        "y": [row[key] for row in rows],
-        "line": {"color": colour, "width": width},
-        "marker": {"size": 5},
-        "hovertemplate": "%{y:.4g}",
-    }
-
-
-def _bar(ranks: Sequence[RankTime], names: list[str], phase: str, axis: str) -> Figure:
-    seconds = [rank.phase_seconds[phase] for rank in ranks]
-    shares = [value / (rank.wall_seconds or 1.0) for value, rank in zip(seconds, ranks, strict=True)]
-    of_what = "of the step wall time" if phase in STEP_PHASES else "as much as the step wall time, beside it"
-    marker: dict[str, Any] = {"color": PHASE_COLOURS[phase], "line": {"width": 0}}
-    if phase in PATTERNS:
-        marker["pattern"] = {
-            "shape": PATTERNS[phase],
-            "size": 6,
-            "fgcolor": "#ffffff",
-            "solidity": 0.3,
-            "fillmode": "overlay",
-        }
-    labels = [f"{phase} {say_share(share)}" if share >= 0.1 and len(ranks) <= 4 else "" for share in shares]
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": phase,
-        "x": seconds,
-        "y": names,
-        "xaxis": axis,
-        "marker": marker,
-        "text": labels if axis == "x" else [""] * len(ranks),
-        "textposition": "inside",
-        "insidetextanchor": "middle",
-        "insidetextfont": {"size": 12},
-        "textangle": 0,
-        "customdata": [[rank.host, say_share(share)] for rank, share in zip(ranks, shares, strict=True)],
-        "hovertemplate": f"<b>{phase}</b>, %{{y}} on %{{customdata[0]}}<br>%{{x:.3f}} s, %{{customdata[1]}} {of_what}"
-        "<extra></extra>",
-    }
-
-
-def _time_axis(rows: Sequence[Row], against: str) -> dict[str, Any]:
-    last = rows[-1][against]
-    axis: dict[str, Any] = {"range": [0, 1.04 * last]}
-    if against == "seconds":
-        return axis | {"title": {"text": "time (s)"}}
-    return axis | {"title": {"text": "epochs"}} | ({"dtick": 1} if last <= 10 else {"nticks": 8})

@@ -1,0 +1,20 @@
+from typing import Any
+
+import pytest
+import torch
+
+from tests.optim.training import assert_steps_as_torch
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ({"momentum": 0.0}, {}),
+        ({}, {"momentum": 0.9}),
+        ({"nesterov": True}, {"momentum": 0.9, "nesterov": True}),
+    ],
+)
+def test_one_flat_block_is_updated_as_torch_updates_the_tensors(
+    ours: dict[str, Any], theirs: dict[str, Any], surroundings: dict[str, Any]
+) -> None:
+    assert_steps_as_torch({"name": "sgd", **ours}, torch.optim.SGD, theirs, **surroundings)

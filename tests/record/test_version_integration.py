@@ -1,0 +1,71 @@
+"""What version 0.1 left behind: a run and a study that it really made, read by the commands of today."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Command
+
+FILES = Path(__file__).parents[1] / "files" / "version_0_1"
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """Copies in the folder that commands are called in."""
+    shutil.copytree(FILES, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def test_a_run_has_its_page_without_pictures_and_keeps_its_record(deepex: Command, old: Path) -> None:
+    before = {path: path.read_bytes() for path in (old / "run").rglob("*.json*")}
+    done = deepex("report", "run")
+    assert done.returncode == 0, done.stderr
+    page = (old / "run/report.html").read_text()
+    assert "There are no pictures: the run left none. It was made by deepex 0.1.0." in page
+    assert "reconstruction" in page  # a part of the loss
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_run_can_be_watched_and_its_recipe_run_again(deepex: Command, old: Path, chains: Path) -> None:
+    seen = deepex("watch", "run", "--once")
+    assert seen.returncode == 0, seen.stderr
+    assert "● complete" in seen.stdout
+    small = (f"task.file={chains}", "data.batch=16", "world.ranks=1", "stop.epochs=1")
+    again = deepex("run", "run/recipe.toml", *small, "--quiet", "--no-page", "--out", "again")
+    assert again.returncode == 0, again.stderr
+
+
+def test_a_study_has_its_page_and_nothing_is_run_again(deepex: Command, old: Path) -> None:
+    done = deepex("report", "study")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((old / "study/study.json").read_text())["states"]["done"] == 2
+    assert (old / "study/report.html").stat().st_size > 1e6
+
+
+def test_a_run_of_a_later_version_is_refused_with_its_version(deepex: Command, old: Path) -> None:
+    record = old / "run/record.json"
+    record.write_text(record.read_text().replace('"deepex": "0.1.0"', '"deepex": "12.0.0"'))
+    done = deepex("report", "run")
+    assert done.returncode == 2
+    assert re.search(r"run was made by deepex 12.0.0, and this is \S+. Read it with that version", done.stderr)
+
+
+def test_a_file_that_is_not_understood_is_named_with_its_version(deepex: Command, old: Path) -> None:
+    summary = json.loads((old / "run/summary.json").read_text())
+    (old / "run/summary.json").write_text(json.dumps({**summary, "seconds": "long"}))
+    done = deepex("report", "run")
+    assert done.returncode == 2
+    assert "run/summary.json is not what this version of deepex writes: 'seconds' is 'long'" in done.stderr
+    assert "made by deepex 0.1.0" in done.stderr
+
+
+def test_a_task_whose_modules_have_moved_is_refused_with_the_version(deepex: Command, old: Path) -> None:
+    (old / "run/task.pkl").write_bytes(b"cdeepex.data.augment\nFlip\n.")  # where version 0.1 had it
+    done = deepex("report", "run")
+    assert done.returncode == 2
+    assert (
+        "run/task.pkl can't be read: No module named 'deepex.data.augment'. It was made by deepex 0.1.0" in done.stderr
+    )
