@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from html import unescape
 from pathlib import Path
 from statistics import median
@@ -24,6 +25,9 @@ from typing import Any
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.ui import WebDriverWait
+
+from deepex.record.folder import RunFolder
+from deepex.record.study_rows import read_study
 
 DEEPEX = [sys.executable, "-m", "deepex"]
 STUDY = ["protein", "--ranks", "1,2", "--sync", "allreduce,local:epoch", "--repeats", "2"]
@@ -60,35 +64,35 @@ def run_cells(folder: Path) -> list[str]:
 
 def check_by_hand(folder: Path) -> list[str]:
     """S_p and S_L from metrics.jsonl alone, against the digits on the page."""
-    outcome = json.loads((folder / "study.json").read_text())
+    outcome = read_study(RunFolder(folder))
     text = unescape(re.sub(r"<[^>]+>", " ", (folder / "report.html").read_text()))
     problems = []
-    cutoffs = outcome["cutoffs"]
+    cutoffs = outcome.cutoffs
     alone = _read(folder, "1r_alone", cutoffs)
-    for cell in outcome["cells"]:
-        if cell["ranks"] == 1:
+    for cell in outcome.cells:
+        if cell.ranks == 1:
             continue
-        runs = _read(folder, cell["name"], cutoffs)
+        runs = _read(folder, cell.name, cutoffs)
         found = {"S_p": _mean(run["seconds"] for run in alone) / _mean(run["seconds"] for run in runs)}
         for place, cutoff in enumerate(cutoffs):
             found[f"S_L at {cutoff:g}"] = _mean(run["times"][place] for run in alone) / _mean(
                 run["times"][place] for run in runs
             )
-        told = [cell["speedup"], *(each["speedup"] for each in cell["cutoffs"])]
+        told = [cell.speedup, *(each.speedup for each in cell.cutoffs)]
         for (name, hand), given in zip(found.items(), told, strict=True):
             if math.isnan(hand):
-                agrees = isinstance(given, str)
+                agrees = given is None
             else:
-                agrees = not isinstance(given, str) and math.isclose(hand, given["value"], rel_tol=1e-9)
+                agrees = given is not None and math.isclose(hand, given.value, rel_tol=1e-9)
                 agrees = agrees and f"{hand:#.3g}" in text
-            shown = given if isinstance(given, str) else f"{given['value']:.6g}"
-            print(f"{cell['name']}: {name} is {hand:.6g} by hand, {shown} in study.json", flush=True)
+            shown = "none" if given is None else f"{given.value:.6g}"
+            print(f"{cell.name}: {name} is {hand:.6g} by hand, {shown} in study.json", flush=True)
             if not agrees:
-                problems.append(f"{cell['name']}'s {name} differs")
+                problems.append(f"{cell.name}'s {name} differs")
     return problems
 
 
-def _read(folder: Path, cell: str, cutoffs: list[float]) -> list[dict[str, Any]]:
+def _read(folder: Path, cell: str, cutoffs: Sequence[float]) -> list[dict[str, Any]]:
     runs = []
     for path in sorted(folder.glob(f"runs/{cell}_seed*/metrics.jsonl")):
         rows = [json.loads(line) for line in path.read_text().splitlines()]

@@ -1,14 +1,12 @@
 """What tests share: small real tasks, and the command line as a user calls it."""
 
-import json
 import os
-import signal
-import socket
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import mkdtemp
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that wait leave their core to tests beside them
 
@@ -20,8 +18,30 @@ from deepex.sample import Batch
 from deepex.tasks.arrays import ArrayTask
 from deepex.train.recipe import Recipe
 from tests.chains import write_chains
+from tests.interpreter import PYTHON
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
+STAND_IN = "DEEPEX_TEST_PYTHON"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the server of tests/interpreter, once for all workers; its client takes the interpreter's place."""
+    if not hasattr(config, "workerinput"):
+        folder = Path(mkdtemp(prefix="deepex-tests-"))
+        client, server = (Path(__file__).parent / "interpreter" / name for name in ("client.py", "server.py"))
+        stand_in, address = folder / "python", folder / "socket"
+        stand_in.write_text(f'#!/bin/sh\nexec {PYTHON} -I -S {client} {PYTHON} {address} "$@"\n')
+        stand_in.chmod(0o755)
+        process = subprocess.Popen([PYTHON, server, address, stand_in], stdin=subprocess.PIPE)
+        config.add_cleanup(lambda: _end(process, folder))
+        os.environ[STAND_IN] = str(stand_in)
+    sys.executable = os.environ[STAND_IN]
+
+
+def _end(server: "subprocess.Popen[bytes]", folder: Path) -> None:
+    server.kill()
+    server.communicate()
+    shutil.rmtree(folder)
 
 
 @pytest.hookimpl(trylast=True)
@@ -88,40 +108,12 @@ def chains(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="session")
-def command_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where a process listens that has imported deepex, and forks one for each call of the command."""
-    path = tmp_path_factory.mktemp("commands") / "socket"
-    command = [sys.executable, str(Path(__file__).with_name("command_server.py")), str(path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        assert server.stdout.readline() == "ready\n"
-        yield path
-        server.kill()
-
-
 @pytest.fixture
-def deepex(tmp_path: Path, command_server: Path) -> Command:
+def deepex(tmp_path: Path) -> Command:
     """Call `deepex` in an empty folder, as a user would."""
 
     def call(*words: str, variables: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, **(variables or {})}
-        request = {"words": words, "folder": str(tmp_path), "environment": environment}
-        with TemporaryFile() as out, TemporaryFile() as err, socket.socket(socket.AF_UNIX) as line:
-            line.connect(str(command_server))
-            socket.send_fds(line, [json.dumps(request).encode()], [out.fileno(), err.fileno()])
-            with line.makefile() as answers:
-                line.settimeout(240)
-                process = int(answers.readline())
-                try:
-                    code = int(answers.readline())
-                except TimeoutError:
-                    os.killpg(process, signal.SIGKILL)
-                    raise
-            said = []
-            for file in (out, err):
-                file.seek(0)
-                said.append(file.read().decode())
-        return subprocess.CompletedProcess(words, code, *said)
+        command, environment = [sys.executable, "-m", "deepex", *words], {**os.environ, **(variables or {})}
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
 
     return call

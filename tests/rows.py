@@ -5,6 +5,7 @@ from typing import Any
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
 from deepex.record.provenance import Hardware, Repository, RunRecord
 from deepex.record.rows import EpochRow, RankRow, Summary
+from deepex.record.study_rows import Curve, RunFacts, RunState
 
 PHASES = dict.fromkeys(STEP_PHASES + BESIDE_PHASES, 0.1)
 
@@ -46,3 +47,17 @@ def run_record(**more: Any) -> RunRecord:
     given: dict[str, Any] = {"started": "2026-01-31T12:00:00+00:00", "command": "deepex run line", "seed": 0}
     known = {"code": Repository(), "project": Repository(), "versions": {}, "hardware": hardware, "scheduler": {}}
     return RunRecord(**{**given, **known, "data_sha256": "", **more})
+
+
+def run_state(**more: Any) -> RunState:
+    """How far a run of a study is."""
+    return RunState(**{"name": "a_seed0", "cell": "a", "ranks": 1, "seed": 0, "state": "left", **more})
+
+
+def run_facts(**more: Any) -> RunFacts:
+    """A finished run of a study."""
+    counts: dict[str, Any] = {"seed": 0, "ranks": 1, "epochs": 30, "samples": 1000, "cores": 1.0}
+    rates = dict.fromkeys(("epoch_seconds", "samples_per_second", "gflops_per_second", "share_of_peak", "value"), 1.0)
+    learned = {"epochs_to": (None, None), "seconds_to": (None, None), "curve": Curve()}
+    known = {"name": "run", "phase_seconds": PHASES, "shares_cores": False}
+    return RunFacts(**{**counts, **rates, **learned, **known, **more})

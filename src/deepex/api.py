@@ -12,10 +12,11 @@ from deepex.launch.start import is_first_rank, resume, start
 from deepex.record.folder import RunFolder
 from deepex.record.rows import EpochRow, Summary, read_epochs, read_summary
 from deepex.record.sinks.progress import Verbosity
+from deepex.record.study_rows import Scaling, StudyOutcome, read_study, write_study
 from deepex.report import write_comparison, write_report, write_study_report
 from deepex.study import Plan, StudyFolder, is_study, read_outcome
 from deepex.study.executor import Executor, LauncherExecutor, LocalExecutor, choose_cores_per_rank
-from deepex.study.plan import Scaling, Varied, Where, fingerprint, judge
+from deepex.study.plan import Varied, Where, fingerprint, judge
 from deepex.study.run import open_study, run_cells
 from deepex.tasks import default_recipe
 from deepex.train.recipe import Recipe
@@ -58,9 +59,9 @@ class Study:
         self.page = folder.files.page
 
     @property
-    def outcome(self) -> dict[str, Any]:
+    def outcome(self) -> StudyOutcome:
         """What it found, as in study.json."""
-        return self.folder.files.read_json("study.json")
+        return read_study(self.folder.files)
 
     def __repr__(self) -> str:
         return f"Study({str(self.path)!r})"
@@ -182,7 +183,7 @@ def run_study(
         axes: `ranks=(1, 2)`, `sync=("allreduce", "local:epoch")`, `vary=("data.batch=32,64",)`, `scaling=("weak",)`,
             `repeats=3`, `cutoffs=(0.2, 0.1)`, `launcher="srun -n {ranks}"`, `cores_per_rank=1`.
 
-    Example: `run_study("protein", ranks=(1, 2), repeats=2).outcome["findings"]`
+    Example: `run_study("protein", ranks=(1, 2), repeats=2).outcome.findings`
     """
     recipe = build_recipe(what, **(changes or {}))
     plan = build_plan(recipe, **axes)
@@ -228,7 +229,7 @@ def compare(paths: Sequence[str | Path], out: str | Path) -> Path:
 def _judge(path: Path) -> None:
     """Write a study's outcome as its runs show it now."""
     folder = StudyFolder.open(path)
-    folder.files.write_json("study.json", read_outcome(folder))
+    write_study(folder.files, read_outcome(folder))
 
 
 def _finish(folder: RunFolder, page: bool) -> Run:

@@ -13,8 +13,9 @@ import pytest
 from deepex.data.packing.packed import PackedSource
 from deepex.data.source import read_field
 from tests.conftest import Command
+from tests.interpreter import PYTHON
 
-BIN = Path(sys.executable).parent
+BIN = Path(PYTHON).parent
 SECONDS = 100
 
 
@@ -80,7 +81,7 @@ def test_what_goes_wrong_under_a_launcher_is_told_once(tmp_path: Path) -> None:
 
 
 def _mpirun(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [str(BIN / "mpirun"), "-n", "2", sys.executable, "-m", "deepex", *words]
+    command = [str(BIN / "mpirun"), "-n", "2", PYTHON, "-m", "deepex", *words]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS)
 
 

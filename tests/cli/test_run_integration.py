@@ -5,11 +5,23 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import torch
+from torch import Tensor, nn
 
+from deepex.launch.recipes import write_recipe
+from deepex.record.folder import RunFolder
+from deepex.sample import Batch
+from deepex.tasks.arrays import ArrayTask
+from deepex.train.recipe import Recipe
 from tests.conftest import Command
+from tests.interpreter import PYTHON
+
+SLOW = "DEEPEX_TEST_SLOW"
 
 
 def test_protein_reaches_its_target(deepex: Command, tmp_path: Path) -> None:
@@ -26,16 +38,38 @@ def test_protein_reaches_its_target(deepex: Command, tmp_path: Path) -> None:
     assert summary["diagnosis"]["verdict"] in done.stdout.replace("\n", " ")
 
 
+@pytest.fixture
+def own_task() -> ArrayTask:
+    """A task whose steps take long where a variable asks for it, so that a signal finds ranks at work."""
+
+    def loss(model: nn.Module, batch: Batch) -> Tensor:
+        if model.training and SLOW in os.environ:
+            threading.Event().wait(0.02)
+        return nn.functional.mse_loss(model(batch["x"]), batch["y"])
+
+    x = torch.randn(2000, 4, generator=torch.Generator().manual_seed(0))
+    return ArrayTask(
+        network=lambda: nn.Sequential(
+            nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 1)
+        ),
+        arrays={"x": x, "y": x.sum(dim=1, keepdim=True)},
+        objective=loss,
+        threshold=0.0,
+    )
+
+
 @pytest.mark.parametrize("sync", ["local:epoch", "allreduce"])
 def test_two_runs_of_two_ranks_are_equal_also_when_one_is_stopped_and_resumed(
-    deepex: Command, tmp_path: Path, chains: Path, sync: str
+    deepex: Command, tmp_path: Path, own_task: ArrayTask, sync: str
 ) -> None:
-    words = ["run", "protein", "--ranks", "2", "--sync", sync, "--until", "0", "--no-page"]
-    words += [f"task.file={chains}", "data.batch=16", "stop.epochs=20"]
+    write_recipe(RunFolder.create(tmp_path / "own"), Recipe(task=own_task))
+    words = ["run", "own/recipe.toml", "--ranks", "2", "--sync", sync, "--until", "0", "--no-page"]
+    words += ["data.batch=16", "stop.epochs=20"]
     whole = deepex(*words, "--out", "whole")
     assert whole.returncode == 0, whole.stderr
     command = [sys.executable, "-m", "deepex", *words, "--out", "parts"]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+    pipe, slow = subprocess.PIPE, {**os.environ, SLOW: "1"}
+    with subprocess.Popen(command, cwd=tmp_path, env=slow, stdout=pipe, stderr=pipe, text=True) as run:
         assert run.stdout is not None
         assert run.stderr is not None
         assert "computing in fp32" in run.stdout.readline()
@@ -52,8 +86,22 @@ def test_two_runs_of_two_ranks_are_equal_also_when_one_is_stopped_and_resumed(
     assert hashes[0] == hashes[1]
 
 
-def test_a_killed_rank_ends_the_run_with_its_name(tmp_path: Path) -> None:
+def test_a_signal_after_the_last_step_lets_the_run_complete(tmp_path: Path, chains: Path) -> None:
     command = [sys.executable, "-m", "deepex", "run", "protein", "--ranks", "2", "--until", "0", "--out", "run"]
+    command += ["--no-page", f"task.file={chains}", "data.batch=16", "stop.epochs=1"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as run:
+        while not (tmp_path / "run" / "summary.json").exists():
+            with suppress(subprocess.TimeoutExpired):
+                pytest.fail(f"it ended with {run.wait(0.01)} before it was complete")
+        run.send_signal(signal.SIGINT)  # now it illustrates its model
+        assert run.wait(timeout=100) == 0
+        assert run.stderr is not None
+        assert run.stderr.read() == ""
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["findings"]
+
+
+def test_a_killed_rank_ends_the_run_with_its_name(tmp_path: Path) -> None:
+    command = [PYTHON, "-m", "deepex", "run", "protein", "--ranks", "2", "--until", "0", "--out", "run"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
         assert run.stderr is not None

@@ -5,7 +5,6 @@ import os
 import pty
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,6 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from deepex.cli.app import run_command
 from tests.conftest import Command
+from tests.interpreter import PYTHON
 
 SCRIPT = """
 import sys
@@ -28,7 +28,7 @@ task = dx.ArrayTask(
     objective=lambda model, batch: (model(batch["x"]) - batch["y"]).square().mean())
 dx.run(task, out="run", settings={"stop.epochs": int(sys.argv[1]), "data.batch": 4})
 """
-WATCH = (sys.executable, "-m", "deepex", "watch", "run")
+WATCH = (PYTHON, "-m", "deepex", "watch", "run")
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def start(folder: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
 def train(folder: Path, epochs: int) -> Iterator[subprocess.Popen[str]]:
     """A run in a process of its own, of a task of its own, that is about to train."""
     (folder / "own.py").write_text(SCRIPT)
-    with start(folder, sys.executable, "own.py", str(epochs)) as run:
+    with start(folder, PYTHON, "own.py", str(epochs)) as run:
         read_until(run, "computing in fp32")
         yield run
 

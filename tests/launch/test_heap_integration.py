@@ -2,9 +2,10 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
+
+from tests.interpreter import PYTHON
 
 PROGRAM = """
 import json, resource, sys, tempfile
@@ -41,7 +42,7 @@ with tempfile.TemporaryDirectory() as folder:
 
 
 def run(choice: str) -> dict[str, object]:
-    done = subprocess.run([sys.executable, "-c", PROGRAM, choice], capture_output=True, text=True, timeout=200)
+    done = subprocess.run([PYTHON, "-c", PROGRAM, choice], capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     told: dict[str, object] = json.loads(done.stdout)
     return told

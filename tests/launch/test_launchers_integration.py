@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
-RANK = [sys.executable, "-m", "deepex", "run", "protein", "--until", "0", "--out", "run", "stop.epochs=1"]
-BIN = Path(sys.executable).parent
+from tests.interpreter import PYTHON
+
+RUN = ["-m", "deepex", "run", "protein", "--until", "0", "--out", "run", "stop.epochs=1"]
+RANK = [sys.executable, *RUN]
+MPIRUN = [str(Path(PYTHON).parent / "mpirun"), "-n", "2", PYTHON, *RUN]  # MPI looks after its own processes
 
 
 def launch(command: list[str], folder: Path, variables: dict[str, str] | None = None) -> dict[str, object]:
@@ -39,14 +42,14 @@ def test_local_ranks_share_the_cores(local: dict[str, object]) -> None:
 
 
 def test_torchrun(local: dict[str, object], tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *RANK[1:]]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *RUN]
     found = launch(command, tmp_path)
     assert (found["launcher"], found["ranks"]) == ("torchrun", 2)
     assert found["weights_sha256"] == local["weights_sha256"]
 
 
 def test_mpirun(local: dict[str, object], tmp_path: Path) -> None:
-    found = launch([str(BIN / "mpirun"), "-n", "2", *RANK], tmp_path)
+    found = launch(MPIRUN, tmp_path)
     assert (found["launcher"], found["ranks"]) == ("mpi", 2)
     assert found["weights_sha256"] == local["weights_sha256"]
 
@@ -58,7 +61,7 @@ def test_srun(local: dict[str, object], tmp_path: Path, slurm: dict[str, str]) -
 
 
 def test_a_number_of_ranks_that_contradicts_the_launcher_is_refused(tmp_path: Path) -> None:
-    command = [str(BIN / "mpirun"), "-n", "2", *RANK, "--ranks", "3"]
+    command = [*MPIRUN, "--ranks", "3"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
     assert done.returncode == 2
     assert "--ranks 3, but mpi started 2" in done.stderr

@@ -3,10 +3,11 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import pytest
 
-from deepex.record.typed_json import from_json, to_json
+from deepex.record.typed_json import from_json, read_rows, to_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +22,7 @@ class Whole:
     parts: tuple[Part, ...] = ()
     shares: Mapping[str, float] = field(default_factory=dict)
     best: Part | None = None
+    kind: Literal["small", "large"] = "small"
 
 
 WHOLE = Whole(count=2, parts=(Part(name="a", seconds=0.1), Part(name="b")), shares={"x": 1.0}, best=Part(name="c"))
@@ -47,8 +49,20 @@ def test_a_whole_number_is_a_number_too() -> None:
         ({"count": 1, "parts": [{"seconds": 1.0}]}, "'name' is missing"),
         ({"count": 1, "shares": {"x": "much"}}, "'shares.x' is 'much'"),
         ({"count": 1, "parts": {"name": "a"}}, "'parts' is {'name': 'a'}"),
+        ({"count": 1, "kind": "huge"}, "'kind' is 'huge'"),
     ],
 )
 def test_what_is_missing_or_of_another_type_is_named(tree: Mapping[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         from_json(Whole, tree)
+
+
+def test_rows_to_be_changed_first_are_checked_too() -> None:
+    assert read_rows({"parts": [{"name": "a"}]}, "parts") == [{"name": "a"}]
+    for tree, message in (
+        ({}, "'parts' is missing"),
+        ({"parts": "a"}, "'parts' is 'a'"),
+        ({"parts": ["a"]}, "'parts' is 'a'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read_rows(tree, "parts")

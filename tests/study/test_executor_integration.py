@@ -4,7 +4,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from deepex.errors import UsageError
 from deepex.study.executor import LauncherExecutor, LocalExecutor, Process, choose_cores_per_rank, start_process
+from tests.interpreter import PYTHON
 
 READY = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
 
@@ -58,14 +58,14 @@ def test_a_launcher_that_is_not_there_is_named_with_the_cure() -> None:
 
 
 def test_a_process_is_asked_to_stop_and_ends(tmp_path: Path, lock: int) -> None:
-    process = start_process([sys.executable, "-c", READY], tmp_path / "log.txt", lock)
+    process = start_process([PYTHON, "-c", READY], tmp_path / "log.txt", lock)
     read_number(tmp_path / "log.txt", process)
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == -signal.SIGTERM
 
 
 def test_killing_takes_along_what_a_process_has_started(tmp_path: Path, lock: int) -> None:
-    command = ["sh", "-c", f"{sys.executable} -c '{READY}'; true"]
+    command = ["sh", "-c", f"{PYTHON} -c '{READY}'; true"]
     process = start_process(command, tmp_path / "log.txt", lock)
     inner = read_number(tmp_path / "log.txt", process)
     process.send_signal(signal.SIGKILL)
@@ -87,5 +87,5 @@ while not Path("log.txt").read_text():
         pass
 os._exit(0)
 """
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=100)
+    subprocess.run([PYTHON, "-c", program], cwd=tmp_path, check=True, timeout=100)
     assert has_ended(int((tmp_path / "log.txt").read_text()))

@@ -8,11 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import pytest
 import torch
@@ -22,6 +20,7 @@ from deepex import api
 from deepex.errors import DeepexError
 from deepex.launch.recipes import write_recipe
 from deepex.record.folder import RunFolder
+from deepex.record.study_rows import Estimate
 from deepex.sample import Batch
 from deepex.tasks.arrays import ArrayTask
 from deepex.train.recipe import Recipe, StopConfig
@@ -70,31 +69,37 @@ def by_hand(study: Path, cell: str, cutoff: float) -> list[tuple[float, int | No
     return found
 
 
+def value(found: Estimate | None) -> float:
+    assert found is not None
+    return found.value
+
+
 def geometric_mean(values: list[float]) -> float:
     return math.prod(values) ** (1 / len(values))
 
 
 def test_speedups_are_those_that_metrics_give_by_hand(studied: api.Study) -> None:
     outcome = studied.outcome
-    alone, both = (next(cell for cell in outcome["cells"] if cell["ranks"] == ranks) for ranks in (1, 2))
-    for place, cutoff in enumerate(outcome["cutoffs"]):
-        hand = {cell["name"]: by_hand(studied.path, cell["name"], cutoff) for cell in (alone, both)}
+    alone, both = (next(cell for cell in outcome.cells if cell.ranks == ranks) for ranks in (1, 2))
+    speedup = value(both.speedup)
+    for place, cutoff in enumerate(outcome.cutoffs):
+        hand = {cell.name: by_hand(studied.path, cell.name, cutoff) for cell in (alone, both)}
         seconds = {name: geometric_mean([each for each, _ in runs]) for name, runs in hand.items()}
-        assert both["speedup"]["value"] == pytest.approx(seconds[alone["name"]] / seconds[both["name"]], rel=1e-9)
+        assert speedup == pytest.approx(seconds[alone.name] / seconds[both.name], rel=1e-9)
         times = {name: geometric_mean([each * (n or 0) for each, n in runs]) for name, runs in hand.items()}
-        learned = both["cutoffs"][place]["speedup"]["value"]
-        assert learned == pytest.approx(times[alone["name"]] / times[both["name"]], rel=1e-9)
-    assert both["efficiency"]["value"] == pytest.approx(both["speedup"]["value"] / 2)
-    assert set(both["phase_seconds"]) >= {"input", "forward", "backward", "update", "sync"}
-    assert both["target_epochs"] == [n for _, n in by_hand(studied.path, both["name"], outcome["cutoffs"][-1])]
-    assert both["energy_joules"] == "unavailable" or both["energy_joules"] > 0
+        learned = value(both.cutoffs[place].speedup)
+        assert learned == pytest.approx(times[alone.name] / times[both.name], rel=1e-9)
+    assert value(both.efficiency) == pytest.approx(speedup / 2)
+    assert set(both.phase_seconds) >= {"input", "forward", "backward", "update", "sync"}
+    assert both.target_epochs == tuple(n for _, n in by_hand(studied.path, both.name, outcome.cutoffs[-1]))
+    assert both.energy_joules is None or both.energy_joules > 0
 
 
 def test_the_page_shows_these_figures(studied: api.Study) -> None:
-    page, (alone, both) = studied.page.read_text(), studied.outcome["cells"]
-    assert f"{both['speedup']['value']:#.3g} (" in page
-    assert f"{both['cutoffs'][-1]['speedup']['value']:#.3g} (" in page
-    assert alone["speedup"]["value"] == 1.0
+    page, (alone, both) = studied.page.read_text(), studied.outcome.cells
+    assert f"{value(both.speedup):#.3g} (" in page
+    assert f"{value(both.cutoffs[-1].speedup):#.3g} (" in page
+    assert value(alone.speedup) == 1.0
 
 
 def test_every_rank_had_one_core_in_every_cell(studied: api.Study) -> None:
@@ -180,15 +185,15 @@ def test_a_failed_run_is_told_and_the_others_go_on(tmp_path: Path) -> None:
     rates = ("optimiser.learning_rate=0.01,1e30",)
     study = api.run_study(plane(), out=tmp_path / "study", verbosity="quiet", ranks=(1,), repeats=1, vary=rates)
     outcome = study.outcome
-    assert outcome["states"] == {"done": 1, "running": 0, "stopped": 0, "left": 0, "failed": 1}
-    assert all("the loss is" in error for error in outcome["failures"].values())
+    assert outcome.states == {"done": 1, "running": 0, "stopped": 0, "left": 0, "failed": 1}
+    assert all("the loss is" in error for error in outcome.failures.values())
     assert "_seed0 failed: rank 0" in study.page.read_text()
 
 
 @pytest.fixture(scope="module")
-def troubled(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+def troubled(tmp_path_factory: pytest.TempPathFactory) -> api.Study:
     """More ranks than cores, and a quality that nobody reaches."""
-    study = api.run_study(
+    return api.run_study(
         plane(),
         out=tmp_path_factory.mktemp("troubled") / "study",
         verbosity="quiet",
@@ -197,22 +202,21 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
         cutoffs=(1e-6, 1e-9),
         changes={"settings": {"stop.epochs": 2, "stop.target": 1e-9}},
     )
-    return {"outcome": study.outcome, "page": study.page.read_text()}
 
 
-def test_ranks_without_cores_are_marked_and_claim_no_efficiency(troubled: Mapping[str, Any]) -> None:
-    cells = troubled["outcome"]["cells"]
-    assert [cell["oversubscribed"] for cell in cells] == [False, True]
-    assert cells[1]["efficiency"] is None
-    assert '<section class="warning" role="alert"><p>More ranks than cores' in troubled["page"]
-    assert "none: cores shared" in troubled["page"]
+def test_ranks_without_cores_are_marked_and_claim_no_efficiency(troubled: api.Study) -> None:
+    cells, page = troubled.outcome.cells, troubled.page.read_text()
+    assert [cell.oversubscribed for cell in cells] == [False, True]
+    assert cells[1].efficiency is None
+    assert '<section class="warning" role="alert"><p>More ranks than cores' in page
+    assert "none: cores shared" in page
 
 
-def test_what_is_never_reached_is_no_number(troubled: Mapping[str, Any]) -> None:
-    for cell in troubled["outcome"]["cells"]:
-        for each in cell["cutoffs"]:
-            assert each["speedup"] == "not reached (0 of 1 runs)"
-    assert "not reached" in troubled["page"]
+def test_what_is_never_reached_is_no_number(troubled: api.Study) -> None:
+    for cell in troubled.outcome.cells:
+        for each in cell.cutoffs:
+            assert (each.speedup, each.why_no_speedup) == (None, "not reached (0 of 1 runs)")
+    assert "not reached" in troubled.page.read_text()
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from deepex.launch.start import start
 from deepex.sample import Batch, Field, SampleSpec
 from deepex.tasks.arrays import ArrayTask
 from deepex.train.recipe import Recipe, StopConfig
+from tests.interpreter import PYTHON
 
 WIDTH, LARGE = 1 << 14, 4 * 0.8  # bytes of a sample, GiB of a data set four times what its run may use
 
@@ -57,7 +58,7 @@ def write_sparse(path: Path, num_samples: int) -> None:
 
 def test_a_run_on_four_times_the_memory_stays_within_it(tmp_path: Path) -> None:
     write_sparse(tmp_path / "large.h5", int(LARGE * 2**30 / WIDTH))
-    command = [sys.executable, "-c", RUN, "large.h5"]
+    command = [PYTHON, "-c", RUN, "large.h5"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["peak_memory_gib"] < 1.1 * 0.8

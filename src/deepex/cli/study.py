@@ -96,12 +96,13 @@ def study(
     _, plan = folder.read()
     with open_executor(plan) as executor, showing(folder.path, verbosity) as look:
         finished = api.finish_study(folder, executor, retry=retry, look=look)
-    for_programs.write(json.dumps(finished.outcome, indent=2) + "\n")
+    outcome = finished.outcome
+    for_programs.write(json.dumps(outcome.to_plain(), indent=2) + "\n")
     if verbosity != "quiet":
-        print_study(finished.outcome)
+        print_study(outcome)
     if not for_programs.is_stdout:
         print(f"page: {finished.page}")
-    if finished.outcome["failures"]:
+    if outcome.failures:
         raise typer.Exit(1)
 
 

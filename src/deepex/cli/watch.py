@@ -12,10 +12,11 @@ from deepex.errors import UsageError
 from deepex.record.folder import RunFolder
 from deepex.record.sinks.progress import News, describe_epoch
 from deepex.record.sinks.tensorboard import EventLog
+from deepex.record.study_rows import read_states
 from deepex.report.terminal.follow import View, follow
 from deepex.report.terminal.run_state import RunReader, Standing
 from deepex.report.terminal.run_view import describe_condition, describe_outcome, describe_run, draw
-from deepex.report.terminal.study_view import StudyNews, find_running, is_over, read_states, show_study, tell_progress
+from deepex.report.terminal.study_view import StudyNews, find_running, is_over, show_study, tell_progress
 from deepex.study import is_study
 
 PLAIN_WIDTH = 120  # where there is no terminal to ask
@@ -51,7 +52,7 @@ def watch_study(path: Path) -> Iterator[Callable[[], View]]:
         drawing = show_study(path)
         if running is not None:
             drawing = Group(drawing, "", draw(RunReader(RunFolder.open(running)).read()))
-        states, page = read_states(path), path / "report.html"
+        states, page = read_states(RunFolder(path)), path / "report.html"
         ended = is_over(states) and page.exists()
         return View(
             drawing=drawing, news=news.hear(), ending=[tell_progress(states), f"page: {page}"] if ended else None
@@ -85,7 +86,7 @@ class RunNews:
         self._bounds, self._condition, self._last_epoch = News(), "", 0
 
     def hear(self, run: Standing) -> list[str]:
-        lines = [] if self._condition else [f"{run.recipe['task']['name']}: {describe_run(run)}"]
+        lines = [] if self._condition else [f"{run.recipe.task}: {describe_run(run)}"]
         for row in run.rows:
             if row.epoch > self._last_epoch:
                 lines.append(describe_epoch(row, run.num_epochs, str(run.target or "unknown")))

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
+from sysconfig import get_path
 from time import monotonic
 from types import TracebackType
 from typing import IO, Self
@@ -284,7 +285,7 @@ def _share_of_cores(number: int, num_hosts: int) -> set[int]:
 
 
 def _path() -> str:
-    return f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}{SYSTEM_PROGRAMS}"
+    return f"{get_path('scripts')}:{os.environ.get('PATH', os.defpath)}{SYSTEM_PROGRAMS}"
 
 
 def _check_machine() -> None:

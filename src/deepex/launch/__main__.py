@@ -1,5 +1,10 @@
 """The program of a local rank: `python -m deepex.launch RUN VERBOSITY`, started by torch's elastic agent."""
 
+import signal
+
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # before the long imports: Ctrl-C ends a rank that does not train yet
+
+# ruff: noqa: E402  # see above
 import json
 import os
 import sys

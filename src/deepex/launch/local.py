@@ -13,6 +13,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from deepex import errors
 from deepex.errors import DeepexError, Interrupted, PeerError, TrainingError
 from deepex.record.folder import RunFolder
+from deepex.record.rows import SUMMARY_FILE
 from deepex.record.sinks.progress import Verbosity
 from deepex.train import checkpoint
 
@@ -36,7 +37,8 @@ def start_local_ranks(folder: RunFolder, num_ranks: int, verbosity: Verbosity) -
         max_restarts=0,
         shutdown_timeout=SECONDS_TO_SAVE,
     )
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # errors are told below, once
+    for module in ("", ".agent.server.api"):  # errors and signals are told below, once
+        logging.getLogger(f"torch.distributed.elastic{module}").setLevel(logging.CRITICAL)
     threads = max(1, len(os.sched_getaffinity(0)) // num_ranks)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # else the agent sets 1 and says so
     command = ["-m", "deepex.launch", str(folder.path), verbosity]
@@ -45,7 +47,8 @@ def start_local_ranks(folder: RunFolder, num_ranks: int, verbosity: Verbosity) -
     except ChildFailedError as failed:
         raise _first_cause(list(failed.failures.values())) from None
     except SignalException as signalled:
-        raise _stopped(folder, signalled) from None
+        if not (folder.path / SUMMARY_FILE).exists():  # else the signal came when the last step was done
+            raise _stopped(folder, signalled) from None
 
 
 def _stopped(folder: RunFolder, signalled: SignalException) -> Interrupted:

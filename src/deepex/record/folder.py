@@ -101,14 +101,20 @@ class RunFolder:
         path = self.path / name
         return parse_rows(path.read_text()) if path.exists() else []
 
-    def understand(self, name: str, read: Callable[[Mapping[str, Any]], V], tree: Mapping[str, Any]) -> V:
-        """What `read` makes of a file's content; what it can't take becomes an error that names the version."""
+    def understand(
+        self, name: str, read: Callable[[Mapping[str, Any]], V], tree: Mapping[str, Any], *, cure: str = ""
+    ) -> V:
+        """What `read` makes of a file's content; what it can't take becomes an error with its cure.
+
+        Without a `cure` of the file's own, that is the version which made the run, or another run.
+        """
         try:
             return read(tree)
         except (ValueError, KeyError) as error:
+            again = f"Read it with that version, or run it again: deepex run {self.recipe}"
             raise RunFolderError(
-                f"{self.path / name} is not what this version of deepex writes: {error}. It was {self.made_by}. Read "
-                f"it with that version, or run it again: deepex run {self.recipe}"
+                f"{self.path / name} is not what this version of deepex writes: {error}. "
+                + (cure or f"It was {self.made_by}. {again}")
             ) from error
 
     @contextmanager

@@ -5,7 +5,7 @@ import types
 import typing
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, TypeVar, Union
+from typing import Any, Literal, TypeVar, Union
 
 V = TypeVar("V")
 
@@ -44,6 +44,13 @@ def from_json(kind: type[V], tree: Mapping[str, Any]) -> V:
     return kind(**given)
 
 
+def read_rows(tree: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """The mappings in a list, to be changed before they are read; ValueError for anything else, as in `from_json`."""
+    if key not in tree:
+        raise ValueError(f"'{key}' is missing")
+    return [_checked(each, Mapping, key) for each in _checked(tree[key], list, key)]
+
+
 @cache
 def _hints(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind)
@@ -64,6 +71,8 @@ def _read(value: Any, hint: Any, key: str) -> Any:
         return {
             name: _read(each, arguments[1], f"{key}.{name}") for name, each in _checked(value, Mapping, key).items()
         }
+    if origin is Literal and value not in arguments:
+        raise ValueError(f"'{key}' is {value!r}")
     if hint is float:
         return float(_checked(value, int | float, key))
     return value if hint in (Any, object) or origin is not None else _checked(value, hint, key)

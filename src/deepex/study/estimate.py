@@ -1,26 +1,13 @@
 """Figures from repeated runs: geometric means, their ratios, and 95 % confidence intervals. It knows numbers only."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from math import cos, exp, log, pi, sqrt, tan
 from statistics import fmean, variance
-from typing import Any
+
+from deepex.record.study_rows import Estimate
 
 CONFIDENCE = 0.95
 GRID = 1000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """A positive figure with its interval, from `runs` runs; one run has no interval."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-    runs: int = 1
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:

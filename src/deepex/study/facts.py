@@ -1,71 +1,38 @@
 """What a finished run of a study tells: its times, its curve and its outcome, read from its directory, and no more."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from deepex.record.folder import RunFolder
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
 from deepex.record.provenance import RunRecord, read_record
 from deepex.record.rows import Diagnosis, EpochRow, read_epochs, read_summary
+from deepex.record.study_rows import Curve, RunFacts
 from deepex.study.plan import Judged
 
-CURVE = ("epoch", "seconds", "value", "loss", "noise_scale")
 COMPUTING = ("forward", "backward", "update")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
-    """One run.
+class FinishedRun:
+    """A run that has ended well: its facts, what bounds it, and what was run where."""
 
-    Attributes:
-        epoch_seconds: the median over its epochs, evaluation and checkpoints included.
-        epochs_to: epochs after which each cut-off was passed; None for one that was not.
-        seconds_to: seconds after which it was, as the clock showed.
-        samples: of all ranks, in an epoch.
-        phase_seconds: a mapping over the phases, for an epoch, the mean over epochs and ranks.
-        cores: of all ranks.
-        shares_cores: whether ranks had less than a core each.
-    """
-
-    name: str
-    seed: int
-    ranks: int
-    epochs: int
-    epoch_seconds: float
-    epochs_to: tuple[int | None, ...]
-    seconds_to: tuple[float | None, ...]
-    value: float
-    samples: int
-    samples_per_second: float
-    gflops_per_second: float
-    share_of_peak: float
-    phase_seconds: Mapping[str, float]
-    noise_scale: float | None
-    energy_joules: float | None
-    cores: float
-    shares_cores: bool
+    facts: RunFacts
     diagnosis: Diagnosis | None
-    curve: Mapping[str, list[Any]]
     record: RunRecord
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values, but for the record, of which a study keeps only what its runs differ in."""
-        kept = {name: value for name, value in vars(self).items() if name not in ("record", "diagnosis")}
-        return {**kept, "epochs_to": list(self.epochs_to), "seconds_to": list(self.seconds_to)}
 
-
-def read_facts(path: Path, seed: int, judged: Judged) -> Facts:
-    """The facts of a finished run."""
+def read_run(path: Path, seed: int, judged: Judged) -> FinishedRun:
+    """A finished run, from its directory."""
     folder = RunFolder.open(path)
     rows, summary, record = read_epochs(folder), read_summary(folder), read_record(folder)
     assert summary is not None, "a finished run has a summary"
     passed = [_first_passing(rows, judged, cutoff) for cutoff in judged.cutoffs]
     shares = [place.threads if place.cores is None else place.cores for place in record.places]
-    return Facts(
+    facts = RunFacts(
         name=path.name,
         seed=seed,
         ranks=len(shares),
@@ -85,10 +52,9 @@ def read_facts(path: Path, seed: int, judged: Judged) -> Facts:
         energy_joules=summary.energy_joules,
         cores=sum(shares),
         shares_cores=min(shares) < 1,
-        diagnosis=summary.diagnosis,
-        curve={name: [getattr(row, name) for row in rows] for name in CURVE},
-        record=record,
+        curve=_draw_curve(rows),
     )
+    return FinishedRun(facts=facts, diagnosis=summary.diagnosis, record=record)
 
 
 def epoch_seconds(ends: Sequence[float]) -> float:
@@ -103,3 +69,13 @@ def epoch_seconds(ends: Sequence[float]) -> float:
 def _first_passing(rows: Sequence[EpochRow], judged: Judged, cutoff: float) -> EpochRow | None:
     target = judged.target(cutoff)
     return next((row for row in rows if target.reached(row.value)), None)
+
+
+def _draw_curve(rows: Sequence[EpochRow]) -> Curve:
+    return Curve(
+        epoch=tuple(row.epoch for row in rows),
+        seconds=tuple(row.seconds for row in rows),
+        value=tuple(row.value for row in rows),
+        loss=tuple(row.loss for row in rows),
+        noise_scale=tuple(row.noise_scale for row in rows),
+    )

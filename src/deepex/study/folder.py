@@ -72,13 +72,6 @@ class StudyFolder:
                 "another --out."
             )
 
-    def write_states(self, states: list[dict[str, Any]]) -> None:
-        """How far each run is, for whoever watches."""
-        self.files.write_json("cells.json", {"runs": states})
-
-    def read_states(self) -> list[dict[str, Any]]:
-        return list(self.files.read_json("cells.json")["runs"]) if (self.path / "cells.json").exists() else []
-
     @property
     def is_held(self) -> bool:
         """Whether a process is at work on it."""

@@ -1,24 +1,35 @@
-"""The outcome of a study, finished or not, as plain values for study.json. It reads runs, and draws nothing."""
+"""The outcome of a study, finished or not, for study.json. It reads runs, and draws nothing."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from shlex import quote
 from statistics import fmean, median
-from typing import Any
 
 from deepex import sync as strategies
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
-from deepex.record.typed_json import to_json
-from deepex.study.estimate import Estimate, compare, estimate
-from deepex.study.facts import COMPUTING, Facts, read_facts
+from deepex.record.rows import Diagnosis
+from deepex.record.study_rows import (
+    CellRow,
+    CutoffRow,
+    Environment,
+    Estimate,
+    LaunchedBy,
+    RunFacts,
+    RunState,
+    SeriesRow,
+    State,
+    StudyOutcome,
+)
+from deepex.study.estimate import compare, estimate
+from deepex.study.facts import COMPUTING, FinishedRun, read_run
 from deepex.study.findings import find_sentences
 from deepex.study.folder import StudyFolder
-from deepex.study.learning import Reached, Saturation, judge_cutoff
+from deepex.study.learning import find_saturation, judge_cutoff
 from deepex.study.plan import Cell, Plan, make_cells
 from deepex.study.scaling import Point, find_crossover
 from deepex.study.sweep import plan_runs
 
-UNAVAILABLE = "unavailable"
+STATES: tuple[State, ...] = ("done", "running", "stopped", "left", "failed")  # in the order in which they are told
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +37,10 @@ class Judgement:
     """A cell with its finished runs, and those of the cell that its speedups are counted from."""
 
     cell: Cell
-    states: Sequence[Mapping[str, Any]]
-    runs: Sequence[Facts]
-    base: Sequence[Facts]
+    states: Sequence[RunState]
+    runs: Sequence[RunFacts]
+    diagnosis: Diagnosis | None
+    base: Sequence[RunFacts]
     base_ranks: int
     is_base: bool
     base_failed: int
@@ -36,7 +48,7 @@ class Judgement:
     @property
     def oversubscribed(self) -> bool:
         """Whether there were more ranks than cores."""
-        return any(state.get("oversubscribed") for state in self.states) or any(run.shares_cores for run in self.runs)
+        return any(state.oversubscribed for state in self.states) or any(run.shares_cores for run in self.runs)
 
     @property
     def uneven(self) -> bool:
@@ -46,7 +58,7 @@ class Judgement:
 
     @property
     def failed(self) -> int:
-        return sum(state["state"] == "failed" for state in self.states)
+        return sum(state.state == "failed" for state in self.states)
 
     @property
     def speedup(self) -> Estimate | None:
@@ -84,47 +96,41 @@ class Judgement:
         return median(known) if known else None
 
 
-def read_outcome(folder: StudyFolder) -> dict[str, Any]:
+def read_outcome(folder: StudyFolder) -> StudyOutcome:
     """Everything that the runs of a study show so far."""
     recipe, plan = folder.read()
     cells = make_cells(recipe, plan.varied)
-    states = [run.to_json() for run in plan_runs(folder, cells, plan.varied.seeds, at_work=folder.is_held)]
-    facts = {
-        state["name"]: read_facts(folder.runs / state["name"], state["seed"], plan.judged)
+    states = [run.row for run in plan_runs(folder, cells, plan.varied.seeds, at_work=folder.is_held)]
+    finished = {
+        state.name: read_run(folder.runs / state.name, state.seed, plan.judged)
         for state in states
-        if state["state"] == "done"
+        if state.state == "done"
     }
-    judgements = [_judge(cell, cells, states, facts) for cell in cells]
-    reached = {each.cell.name: _reach(each, plan) for each in judgements}
-    series = [_describe_series(name, settings, judgements) for name, settings in _series(cells)]
-    shown = [_describe(each, reached[each.cell.name]) for each in judgements]
-    outcome = {
-        "study": folder.path.resolve().name,
-        "task": recipe.task.name,
-        "metric": plan.judged.metric,
-        "direction": plan.judged.direction,
-        "cutoffs": list(plan.judged.cutoffs),
-        "precision": recipe.precision,
-        "scaling": list(plan.varied.scaling),
-        "seeds": list(plan.varied.seeds),
-        "command": command(folder, plan),
-        "where": {"launcher": plan.where.launcher, "cluster": plan.where.cluster},
-        "cores_per_rank": plan.where.cores_per_rank,
-        "started": min((run.record.started for run in facts.values()), default=None),
-        "states": {
-            state: sum(run["state"] == state for run in states)
-            for state in ("done", "running", "stopped", "left", "failed")
-        },
-        "failures": {run["name"]: run["error"] for run in states if run["state"] == "failed"},
-        "environments": find_environments(list(facts.values())),
-        "data_sha256": sorted({str(run.record.data_sha256) for run in facts.values()}),
-        "base_ranks": min(cell.ranks for cell in cells),
-        "cells": shown,
-        "series": series,
-        "recipe": folder.files.recipe.read_text(),
-        "plan": (folder.path / "study.toml").read_text(),
-    }
-    return {**outcome, "findings": find_sentences(outcome)}
+    judgements = [_judge(cell, cells, states, finished) for cell in cells]
+    outcome = StudyOutcome(
+        study=folder.path.resolve().name,
+        task=recipe.task.name,
+        metric=plan.judged.metric,
+        direction=plan.judged.direction,
+        cutoffs=plan.judged.cutoffs,
+        precision=recipe.precision,
+        scaling=plan.varied.scaling,
+        seeds=plan.varied.seeds,
+        command=command(folder, plan),
+        where=LaunchedBy(launcher=plan.where.launcher, cluster=plan.where.cluster),
+        cores_per_rank=plan.where.cores_per_rank,
+        started=min((run.record.started for run in finished.values()), default=None),
+        states={name: sum(run.state == name for run in states) for name in STATES},
+        failures={run.name: run.error for run in states if run.state == "failed"},
+        environments=find_environments(list(finished.values())),
+        data_sha256=tuple(sorted({str(run.record.data_sha256) for run in finished.values()})),
+        base_ranks=min(cell.ranks for cell in cells),
+        cells=tuple(_describe(each, _reach(each, plan)) for each in judgements),
+        series=tuple(_describe_series(name, settings, judgements) for name, settings in _series(cells)),
+        recipe=folder.files.recipe.read_text(),
+        plan=(folder.path / "study.toml").read_text(),
+    )
+    return replace(outcome, findings=tuple(find_sentences(outcome)))
 
 
 def command(folder: StudyFolder, plan: Plan) -> str:
@@ -142,94 +148,106 @@ def command(folder: StudyFolder, plan: Plan) -> str:
     return " ".join(words) + " --out AGAIN"
 
 
-def find_environments(runs: Sequence[Facts]) -> list[dict[str, Any]]:
+def find_environments(runs: Sequence[FinishedRun]) -> tuple[Environment, ...]:
     """Machines, commits and versions that the runs of a study saw; more than one is worth a warning."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, tuple[Environment, list[FinishedRun]]] = {}
     for run in runs:
-        hardware, code = run.record.hardware, run.record.code
-        seen = {
-            "host": hardware.host,
-            "processor": hardware.processor,
-            "instructions": hardware.instructions,
-            "memory_gib": hardware.memory_gib,
-            "system": hardware.system,
-            "accelerators": hardware.accelerators,
-            "commit": code.commit,
-            "clean": code.clean,
-            "versions": dict(run.record.versions),
-        }
-        entry = found.setdefault(repr(seen), {**seen, "launchers": [], "runs": []})
-        how = f"{run.record.launcher}, fabric {run.record.fabric}"
-        if len(run.record.places) > 1 and how not in entry["launchers"]:
-            entry["launchers"].append(how)
-        entry["runs"].append(run.name)
-    return list(found.values())
-
-
-def _judge(
-    cell: Cell, cells: Sequence[Cell], states: Sequence[Mapping[str, Any]], facts: Mapping[str, Facts]
-) -> Judgement:
-    peers = [each for each in cells if each.settings == cell.settings and each.series in ("", cell.series)]
-    base = min(peers, key=lambda peer: peer.ranks)
-
-    def finished(of: Cell) -> list[Facts]:
-        return [facts[state["name"]] for state in states if state["cell"] == of.name and state["name"] in facts]
-
-    alone = finished(base)
-    return Judgement(
-        cell=cell,
-        states=[state for state in states if state["cell"] == cell.name],
-        runs=alone if base is cell else finished(cell),
-        base=alone,
-        base_ranks=base.ranks,
-        is_base=base is cell,
-        base_failed=sum(state["state"] == "failed" for state in states if state["cell"] == base.name),
+        seen = _environment(run)
+        found.setdefault(repr(seen), (seen, []))[1].append(run)
+    return tuple(
+        replace(
+            seen,
+            launchers=tuple(
+                dict.fromkeys(
+                    f"{run.record.launcher}, fabric {run.record.fabric}" for run in own if len(run.record.places) > 1
+                )
+            ),
+            runs=tuple(run.facts.name for run in own),
+        )
+        for seen, own in found.values()
     )
 
 
-def _reach(judgement: Judgement, plan: Plan) -> list[Reached]:
-    return [
+def _environment(run: FinishedRun) -> Environment:
+    hardware, code = run.record.hardware, run.record.code
+    return Environment(
+        host=hardware.host,
+        processor=hardware.processor,
+        instructions=hardware.instructions,
+        memory_gib=hardware.memory_gib,
+        system=hardware.system,
+        accelerators=hardware.accelerators,
+        commit=code.commit,
+        clean=code.clean,
+        versions=run.record.versions,
+    )
+
+
+def _judge(
+    cell: Cell, cells: Sequence[Cell], states: Sequence[RunState], finished: Mapping[str, FinishedRun]
+) -> Judgement:
+    peers = [each for each in cells if each.settings == cell.settings and each.series in ("", cell.series)]
+    base = min(peers, key=lambda peer: peer.ranks)
+    own, base_states = ([state for state in states if state.cell == each.name] for each in (cell, base))
+    ended = [finished[state.name] for state in own if state.name in finished]
+    alone = [finished[state.name].facts for state in base_states if state.name in finished]
+    return Judgement(
+        cell=cell,
+        states=own,
+        runs=alone if base is cell else [run.facts for run in ended],
+        diagnosis=ended[0].diagnosis if ended else None,
+        base=alone,
+        base_ranks=base.ranks,
+        is_base=base is cell,
+        base_failed=sum(state.state == "failed" for state in base_states),
+    )
+
+
+def _reach(judgement: Judgement, plan: Plan) -> tuple[CutoffRow, ...]:
+    return tuple(
         judge_cutoff(place, cutoff, judgement.runs, judgement.base, (judgement.failed, judgement.base_failed))
         for place, cutoff in enumerate(plan.judged.cutoffs)
-    ]
+    )
 
 
-def _describe(judgement: Judgement, reached: Sequence[Reached]) -> dict[str, Any]:
+def _describe(judgement: Judgement, cutoffs: tuple[CutoffRow, ...]) -> CellRow:
     """A cell, for programs."""
     cell, runs = judgement.cell, judgement.runs
-    said: dict[str, Any] = {
-        "name": cell.name,
-        "ranks": cell.ranks,
-        "sync": cell.sync,
-        "series": cell.series,
-        "settings": list(cell.settings),
-        "scaling": cell.scaling,
-        "noise_from": "gradients" if _tells_gradients(cell) else "weights",
-        "batch": cell.batch,
-        "oversubscribed": judgement.oversubscribed,
-        "uneven_cores": judgement.uneven,
-        "states": {state["name"]: state["state"] for state in judgement.states},
-        "runs": [run.to_json() for run in runs],
-    }
+    row = CellRow(
+        name=cell.name,
+        ranks=cell.ranks,
+        sync=cell.sync,
+        series=cell.series,
+        settings=cell.settings,
+        scaling=cell.scaling,
+        noise_from="gradients" if _tells_gradients(cell) else "weights",
+        batch=cell.batch,
+        oversubscribed=judgement.oversubscribed,
+        uneven_cores=judgement.uneven,
+        states={state.name: state.state for state in judgement.states},
+        runs=tuple(runs),
+    )
     if not runs:
-        return said
+        return row
     wall = sum(judgement.phase_seconds(phase) for phase in STEP_PHASES)
     joules = [run.energy_joules for run in runs if run.energy_joules is not None]
-    rates = ("epoch_seconds", "samples_per_second", "gflops_per_second", "share_of_peak")
-    return {
-        **said,
-        **{name: _plain(estimate([getattr(run, name) for run in runs])) for name in rates},
-        "speedup": _plain(judgement.speedup),
-        "efficiency": _plain(judgement.efficiency),
-        "phase_seconds": {name: judgement.phase_seconds(name) for name in STEP_PHASES + BESIDE_PHASES},
-        "phase_shares": {name: judgement.phase_seconds(name) / wall for name in STEP_PHASES},
-        "cutoffs": [each.to_json() for each in reached],
-        "target_epochs": [run.epochs_to[-1] for run in runs],
-        "noise_scale": judgement.noise_scale,
-        "energy_joules": fmean(joules) if len(joules) == len(runs) else UNAVAILABLE,
-        "cores": runs[0].cores,
-        "diagnosis": to_json(runs[0].diagnosis),
-    }
+    return replace(
+        row,
+        epoch_seconds=estimate([run.epoch_seconds for run in runs]),
+        samples_per_second=estimate([run.samples_per_second for run in runs]),
+        gflops_per_second=estimate([run.gflops_per_second for run in runs]),
+        share_of_peak=estimate([run.share_of_peak for run in runs]),
+        speedup=judgement.speedup,
+        efficiency=judgement.efficiency,
+        phase_seconds={name: judgement.phase_seconds(name) for name in STEP_PHASES + BESIDE_PHASES},
+        phase_shares={name: judgement.phase_seconds(name) / wall for name in STEP_PHASES},
+        cutoffs=cutoffs,
+        target_epochs=tuple(run.epochs_to[-1] for run in runs),
+        noise_scale=judgement.noise_scale,
+        energy_joules=fmean(joules) if len(joules) == len(runs) else None,
+        cores=runs[0].cores,
+        diagnosis=judgement.diagnosis,
+    )
 
 
 def _series(cells: Sequence[Cell]) -> list[tuple[str, tuple[str, ...]]]:
@@ -238,7 +256,7 @@ def _series(cells: Sequence[Cell]) -> list[tuple[str, tuple[str, ...]]]:
     return list(dict.fromkeys((cell.series, cell.settings) for cell in named))
 
 
-def _describe_series(name: str, settings: tuple[str, ...], judgements: Sequence[Judgement]) -> dict[str, Any]:
+def _describe_series(name: str, settings: tuple[str, ...], judgements: Sequence[Judgement]) -> SeriesRow:
     own = [each for each in judgements if (each.cell.series, each.cell.settings) == (name, settings) and each.runs]
     points = [each.point for each in own if each.cell.ranks > 1 and not each.oversubscribed]
     known = [(each.cell.ranks, each.noise_scale) for each in own if each.noise_scale is not None]
@@ -246,23 +264,15 @@ def _describe_series(name: str, settings: tuple[str, ...], judgements: Sequence[
     if known and own[0].cell.scaling == "weak" and _tells_gradients(own[0].cell):
         last = max(known)[1]
         assert last is not None
-        saturation = Saturation(noise_scale=last, batch=own[0].cell.recipe.data.batch).to_json()
+        saturation = find_saturation(last, own[0].cell.recipe.data.batch)
     syncs_fall = True
     if own:
         once_an_epoch = strategies.find_traits(own[0].cell.sync).once_an_epoch
         syncs_fall = own[0].cell.scaling == "weak" and not once_an_epoch
-    return {
-        "name": name,
-        "settings": list(settings),
-        "crossover": find_crossover(points, syncs_fall=syncs_fall).to_json(),
-        "saturation": saturation,
-    }
+    crossover = find_crossover(points, syncs_fall=syncs_fall)
+    return SeriesRow(name=name, settings=settings, crossover=crossover, saturation=saturation)
 
 
 def _tells_gradients(cell: Cell) -> bool:
     """Whether noise is that of gradients, which ranks share, and not that of weights between two syncs."""
     return strategies.parse(cell.sync).traits.shares_gradients
-
-
-def _plain(found: Estimate | None) -> dict[str, Any] | None:
-    return None if found is None else found.to_json()

@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 from deepex.config import merge, override, to_toml
 from deepex.errors import ConfigError
+from deepex.record.study_rows import Scaling
 from deepex.tasks import is_built_in
 from deepex.train.recipe import Recipe
 from deepex.train.task import Target, Task
 
-Scaling = Literal["weak", "strong"]
 EASIER = 0.1  # how far from the target the first cut-off lies, if the task names none
 
 

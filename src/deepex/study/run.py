@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from deepex.data import Splits
 from deepex.launch.data import make_missing_data
 from deepex.record.sinks.progress import Verbosity
+from deepex.record.study_rows import StudyOutcome, write_study
 from deepex.study.executor import Executor
 from deepex.study.folder import StudyFolder
 from deepex.study.outcome import read_outcome
@@ -48,7 +48,7 @@ def _check(recipe: Recipe, plan: Plan, verbosity: Verbosity) -> None:
 
 def run_cells(
     folder: StudyFolder, executor: Executor, *, retry: bool, look: Callable[[], None], say: Callable[[str], None]
-) -> dict[str, Any]:
+) -> StudyOutcome:
     """Run what is left of a study, and write and return its outcome.
 
     Arguments:
@@ -68,5 +68,5 @@ def run_cells(
             Sweep(folder, runs, executor, look).run(lock)
         finally:
             outcome = read_outcome(folder)
-            folder.files.write_json("study.json", outcome)
+            write_study(folder.files, outcome)
     return outcome

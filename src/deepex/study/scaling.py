@@ -1,12 +1,12 @@
 """How fast epochs become with more ranks, and where communication catches up with computing. Pure functions."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, inf, log
-from typing import Any, Literal
 
-Kind = Literal["measured", "extrapolated", "never", "unknown"]
+from deepex.record.study_rows import Crossover
+
 EQUAL = "Communication takes as long as computing"
 LEAST_RATIO = 1e-9  # so that it has a logarithm
 FARTHEST = 1000  # times the most ranks that were measured; beyond, an extrapolation says nothing
@@ -24,18 +24,6 @@ class Point:
     @property
     def ratio(self) -> float:
         return max(self.sync_seconds / self.compute_seconds, LEAST_RATIO)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Crossover:
-    """The number of ranks at which communication takes as long as computing, and how it is known."""
-
-    kind: Kind
-    ranks: float | None
-    sentence: str
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def find_crossover(points: Sequence[Point], *, syncs_fall: bool) -> Crossover:

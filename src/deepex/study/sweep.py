@@ -7,29 +7,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, time
-from typing import Any, Literal
 
 from deepex.errors import Interrupted
 from deepex.launch.signals import hand_over_signals
 from deepex.record.folder import RunFolder
 from deepex.record.provenance import read_record
+from deepex.record.study_rows import RunState, State, read_states, write_states
 from deepex.study.executor import Executor, Process
 from deepex.study.folder import SECONDS_TO_SAVE, StudyFolder
 from deepex.study.plan import Cell
 from deepex.train import checkpoint
 
-State = Literal["left", "running", "stopped", "done", "failed"]
 SECONDS_BETWEEN_UPDATES = 1.0
 STOPPED = Interrupted.exit_code
 
 
 @dataclass(kw_only=True)
 class PlannedRun:
-    """One run of a study: a cell with a seed, and how far it is.
-
-    `seconds` is how long its process took, start included; `began` is when it began, for whoever watches;
-    `oversubscribed` is whether its ranks had no cores of their own.
-    """
+    """One run of a study: a cell with a seed, and how far it is, as `RunState` says."""
 
     cell: Cell
     seed: int
@@ -43,21 +38,23 @@ class PlannedRun:
     def name(self) -> str:
         return f"{self.cell.name}_seed{self.seed}"
 
-    def to_json(self) -> dict[str, Any]:
+    @property
+    def row(self) -> RunState:
+        """What cells.json says of it."""
         cell = self.cell
-        return {
-            "name": self.name,
-            "cell": cell.name,
-            "ranks": cell.ranks,
-            "series": cell.series,
-            "settings": list(cell.settings),
-            "seed": self.seed,
-            "state": self.state,
-            "seconds": self.seconds,
-            "began": self.began,
-            "error": self.error,
-            "oversubscribed": self.oversubscribed,
-        }
+        return RunState(
+            name=self.name,
+            cell=cell.name,
+            ranks=cell.ranks,
+            series=cell.series,
+            settings=cell.settings,
+            seed=self.seed,
+            state=self.state,
+            seconds=self.seconds,
+            began=self.began,
+            error=self.error,
+            oversubscribed=self.oversubscribed,
+        )
 
 
 def plan_runs(
@@ -70,17 +67,17 @@ def plan_runs(
         retry: whether runs that failed are to be run again.
         at_work: whether another process is at work on the study, so that what it says is running is.
     """
-    known = {state["name"]: state for state in folder.read_states()}
+    known = {state.name: state for state in read_states(folder.files)}
     runs = [PlannedRun(cell=cell, seed=seed) for seed in seeds for cell in cells]
     for run in runs:
-        before = known.get(run.name, {})
-        run.seconds, run.error = before.get("seconds", 0.0), before.get("error", "")
+        before = known.get(run.name, run.row)
+        run.seconds, run.error = before.seconds, before.error
         if is_done(folder.runs / run.name, run.cell.ranks):
             run.state, run.error = "done", ""
-            run.oversubscribed = before.get("oversubscribed", False)
-        elif before.get("state") == "running" and at_work:
-            run.state, run.began = "running", before.get("began")
-        elif before.get("state") == "failed" and not retry:
+            run.oversubscribed = before.oversubscribed
+        elif before.state == "running" and at_work:
+            run.state, run.began = "running", before.began
+        elif before.state == "failed" and not retry:
             run.state = "failed"
         elif (folder.runs / run.name).exists():
             run.state = "stopped"
@@ -182,7 +179,7 @@ class Sweep:
             self._process.send_signal(signal.SIGTERM)
 
     def _write_states(self) -> None:
-        self.folder.write_states([run.to_json() for run in self.runs])
+        write_states(self.folder.files, [run.row for run in self.runs])
         self.on_progress()
 
 

@@ -64,10 +64,15 @@ class Loop:
         self.resume()
         self.started = perf_counter() - self.position.seconds
         self.counters = Counters(self.fabric, whole_epoch=self.position.step == 0)
-        with closing(self.feed), closing(self.counters), self.stop.listening():
-            while not self.is_done:
-                self.train_epoch()
-                self.close_epoch()
+        with self.stop.listening():  # to the end: a signal after the last step lets the run complete
+            with closing(self.feed), closing(self.counters):
+                while not self.is_done:
+                    self.train_epoch()
+                    self.close_epoch()
+            self.finish()
+
+    def finish(self) -> None:
+        """Keep the last weights, and write the outcome and what the task shows of its model."""
         self.stop.close()
         self.save()
         peak_bytes = self.fabric.gather(used_bytes())

@@ -16,8 +16,9 @@ import pytest
 
 from deepex.errors import ConfigError
 from deepex.fabric.mpi.thread import mpi_thread
+from tests.interpreter import PYTHON
 
-MPIRUN = str(Path(sys.executable).parent / "mpirun")
+MPIRUN = str(Path(PYTHON).parent / "mpirun")
 SHARED_MEMORY = Path("/dev/shm")
 TIMEOUT_SECONDS = 10.0
 TWO_HOSTS = ["-launcher", "fork", "-hosts", "127.0.0.1,127.0.0.2"]  # to mpiexec; here they are one
@@ -114,7 +115,7 @@ def unused_memory() -> set[Path]:
 def rank_command(folder: Path, *words: str) -> list[str]:
     program = folder / "program.py"
     program.write_text(RANK)
-    return [sys.executable, str(program), str(folder), str(TIMEOUT_SECONDS), *words]
+    return [PYTHON, str(program), str(folder), str(TIMEOUT_SECONDS), *words]
 
 
 def test_ranks_that_mpi_does_not_know_are_told_how_to_start(jobs: dict[str, Job], tmp_path: Path) -> None:

@@ -20,10 +20,12 @@ from deepex.errors import ConfigError, PeerError, TrainingError
 from deepex.fabric import FABRICS, Fabric, FabricName, Rendezvous, SharedFabric, inside_node
 from deepex.testing.ranks import on_ranks
 from deepex.world import World
+from tests.interpreter import PYTHON
 
 SIZES = (1, 3, 7, 1000, 4097, 600_001)  # fewer than ranks, computed by all, in shares, in several windows
 TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 TIMEOUT_SECONDS = 1.0
+REPOSITORY = Path(__file__).parents[3]
 
 
 def noise(rank: int, numel: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -308,7 +310,8 @@ def test_peers_that_are_stopped_and_killed_are_named() -> None:
     before = set(os.listdir("/dev/shm"))  # noqa: PTH208  # names are what is compared
     ranks = [
         subprocess.Popen(
-            [sys.executable, __file__, str(rank), str(store.port)],
+            [PYTHON, "-m", __name__, str(rank), str(store.port)],
+            cwd=REPOSITORY,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -18,13 +18,14 @@ from deepex.cli.app import run_command
 from deepex.record.folder import RunFolder
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
 from deepex.record.provenance import Placement, Repository, write_record
+from deepex.record.study_rows import read_study, write_states
 from deepex.record.typed_json import to_json
 from deepex.report.terminal.study_view import StudyNews, guess_seconds_left, show_study
 from deepex.study.folder import StudyFolder
 from deepex.study.plan import make_cells
 from deepex.study.sweep import PlannedRun
 from deepex.tasks import default_recipe
-from tests.rows import epoch_row, run_record, summary
+from tests.rows import epoch_row, run_record, run_state, summary
 
 EPOCHS = 20
 
@@ -75,7 +76,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs[-1].oversubscribed = True
     for run in runs:
         write_run(folder.runs / run.name, run)
-    folder.write_states([run.to_json() for run in runs])
+    write_states(folder.files, [run.row for run in runs])
     api.report(folder.path)
     return folder.path
 
@@ -129,13 +130,11 @@ def shown_values(driver: Chrome, name: str) -> list[list[float]]:
 
 def test_cutoffs_can_be_chosen(study: Path, opened: Callable[[Path], Chrome]) -> None:
     driver = opened(study / "report.html")
-    outcome = json.loads((study / "study.json").read_text())
+    outcome = read_study(RunFolder(study))
     before = shown_values(driver, "learning-speedup")
-    hardest = [
-        cell["cutoffs"][-1]["speedup"]["value"] for cell in outcome["cells"] if cell["series"] in ("", "allreduce")
-    ]
-    assert before[0] == pytest.approx(hardest)
-    easier = driver.find_element(By.XPATH, f"//button[contains(., '{outcome['cutoffs'][0]:g}')]")
+    hardest = [cell.cutoffs[-1].speedup for cell in outcome.cells if cell.series in ("", "allreduce")]
+    assert before[0] == pytest.approx([found.value for found in hardest if found])
+    easier = driver.find_element(By.XPATH, f"//button[contains(., '{outcome.cutoffs[0]:g}')]")
     easier.click()
     WebDriverWait(driver, 30).until(lambda _: shown_values(driver, "learning-speedup") != before)
     assert easier.get_attribute("aria-pressed") == "true"
@@ -188,6 +187,6 @@ def test_the_terminal_shows_the_same_runs(study: Path) -> None:
     assert len(lines) == 5
     assert lines[0] == "1r_alone_seed0: done, 20 epochs, rmse 0.1600, 9.0 s"
     assert show_study(study)
-    left = [{"cell": "a", "state": "done", "seconds": 30.0}, {"cell": "a", "state": "left", "seconds": 0.0}]
+    left = [run_state(state="done", seconds=30.0), run_state(name="a_seed1", seed=1)]
     assert guess_seconds_left(left) == 30.0
     assert guess_seconds_left(left[1:]) is None

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from sysconfig import get_path
 from time import monotonic
 from typing import Any
 
@@ -54,7 +55,7 @@ def mpi_network(num_ranks: int) -> Network:
 
 def find_mpirun() -> str | None:
     """The mpirun beside this Python, or the user's."""
-    return shutil.which("mpirun", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}")
+    return shutil.which("mpirun", path=f"{get_path('scripts')}:{os.environ.get('PATH', os.defpath)}")
 
 
 class Channel:

@@ -1,10 +1,9 @@
 """What `deepex study` prints: the cells of a plan, and what the runs of a study found."""
 
-from typing import Any
-
 from rich.console import Console
 from rich.table import Table
 
+from deepex.record.study_rows import CutoffRow, StudyOutcome
 from deepex.study import Plan
 from deepex.study.findings import say_estimate
 from deepex.study.plan import make_cells
@@ -29,38 +28,37 @@ def print_plan(recipe: Recipe, plan: Plan) -> None:
     )
 
 
-def print_study(outcome: dict[str, Any]) -> None:
+def print_study(outcome: StudyOutcome) -> None:
     """The table of a study, and what it found."""
     console = Console(highlight=False, width=max(120, Console().width))
     table = Table(box=None, padding=(0, 2, 0, 0))
-    first, last = (f"{cutoff:g}" for cutoff in outcome["cutoffs"])
+    first, last = (f"{cutoff:g}" for cutoff in outcome.cutoffs)
     for column in ("ranks", "sync", "s an epoch", "S_p", "efficiency", "epochs", f"S_L at {first}", f"S_L at {last}"):
         table.add_column(column, justify="left" if column == "sync" else "right", no_wrap=True)
-    for cell in outcome["cells"]:
-        name = ", ".join([cell["series"] or "alone", *cell["settings"]])
-        if not cell["runs"]:
-            table.add_row(str(cell["ranks"]), name, "no finished run")
+    for cell in outcome.cells:
+        name = ", ".join([cell.series or "alone", *cell.settings])
+        if not cell.runs:
+            table.add_row(str(cell.ranks), name, "no finished run")
             continue
-        efficiency = cell["efficiency"]
-        told = f"{100 * efficiency['value']:.0f} %" if efficiency else "-"
-        epochs = [str(number) if number else "not reached" for number in cell["target_epochs"]]
-        style = "red" if cell["oversubscribed"] else None
+        seconds, efficiency = cell.epoch_seconds, cell.efficiency
+        epochs = [str(number) if number else "not reached" for number in cell.target_epochs]
+        style = "red" if cell.oversubscribed else None
         table.add_row(
-            str(cell["ranks"]) + (" (more than cores)" if cell["oversubscribed"] else ""),
+            str(cell.ranks) + (" (more than cores)" if cell.oversubscribed else ""),
             name,
-            f"{cell['epoch_seconds']['value']:.3g}",
-            say_estimate(cell["speedup"]) if cell["speedup"] else "-",
-            told,
+            f"{seconds.value:.3g}" if seconds else "-",
+            say_estimate(cell.speedup) if cell.speedup else "-",
+            f"{100 * efficiency.value:.0f} %" if efficiency else "-",
             ", ".join(epochs),
-            *(_say_speedup(each["speedup"]) for each in cell["cutoffs"]),
+            *(_say_speedup(each) for each in cell.cutoffs),
             style=style,
         )
     console.print(table)
-    for sentence in outcome["findings"]:
+    for sentence in outcome.findings:
         console.print(sentence, soft_wrap=not console.is_terminal, markup=False)
-    for name, error in outcome["failures"].items():
+    for name, error in outcome.failures.items():
         console.print(f"{name} failed: {error}", style="red", soft_wrap=True, markup=False)
 
 
-def _say_speedup(found: Any) -> str:
-    return found if isinstance(found, str) else say_estimate(found)
+def _say_speedup(cutoff: CutoffRow) -> str:
+    return cutoff.why_no_speedup if cutoff.speedup is None else say_estimate(cutoff.speedup)

@@ -12,7 +12,7 @@ from deepex.record.phases import STEP_PHASES
 from deepex.report.html import Gallery, fill_page, show_section, show_sentences
 from deepex.report.study import figures as figures
 from deepex.report.study.record import find_warnings, show_record, show_warnings
-from deepex.report.study.study_set import StudySet, read_lineup
+from deepex.report.study.study_set import StudySet, read_studies
 from deepex.report.study.tables import learning_table, show_limits, show_tiles, show_verdicts, speed_table
 from deepex.report.style import PHASE_COLOURS
 
@@ -23,12 +23,12 @@ def write_study_report(path: Path) -> Path:
     Arguments:
         path: the directory of a study, finished or not, that has its study.json.
     """
-    return _write(read_lineup([path]), path / "report.html", path / "figures", path / "scaling_summary.pdf")
+    return _write(read_studies([path]), path / "report.html", path / "figures", path / "scaling_summary.pdf")
 
 
 def write_comparison(paths: Sequence[Path], out: Path) -> Path:
     """Write one page of several studies into `out`; its figures and its summary stand beside it."""
-    return _write(read_lineup(paths), out, out.with_suffix(".figures"), out.with_suffix(".pdf"))
+    return _write(read_studies(paths), out, out.with_suffix(".figures"), out.with_suffix(".pdf"))
 
 
 def _write(studies: StudySet, page: Path, folder: Path, sheet: Path) -> Path:
@@ -44,13 +44,13 @@ def _write(studies: StudySet, page: Path, folder: Path, sheet: Path) -> Path:
 
 def build_study_page(studies: StudySet, gallery: Gallery) -> str:
     """The whole page as text; its figures are then in the gallery."""
-    ranks = ", ".join(str(number) for number in sorted({cell["ranks"] for cell in studies.cells}))
-    started = min((str(study["started"]) for study in studies.studies if study["started"]), default="not begun")
+    ranks = ", ".join(str(number) for number in sorted({cell.ranks for cell in studies.cells}))
+    started = min((study.started for study in studies.studies if study.started), default="not begun")
     date = started.replace("T", " ").replace("+00:00", " UTC")
-    names = " and ".join(str(study["study"]) for study in studies.studies)
-    sentences = [sentence for study in studies.studies for sentence in study["findings"]]
+    names = " and ".join(study.study for study in studies.studies)
+    sentences = [sentence for study in studies.studies for sentence in study.findings]
     sections = [show_warnings(find_warnings(studies))]
-    if any(cell["runs"] for cell in studies.cells):
+    if any(cell.runs for cell in studies.cells):
         sections += [make(studies, gallery) for make in (_speed, _rates, _phases, _curves, _limits, _verdicts)]
     return fill_page(
         title=f"Scaling of {studies.task} on {ranks} ranks",
@@ -63,7 +63,7 @@ def build_study_page(studies: StudySet, gallery: Gallery) -> str:
 
 
 def _speed(studies: StudySet, gallery: Gallery) -> str:
-    base = studies.studies[0]["base_ranks"]
+    base = studies.studies[0].base_ranks
     caption = (
         f"Left, how much faster an epoch goes than on {base:,} rank{'s' * (base > 1)}: S_p = T_s/T_p, with T the "
         "median seconds of an epoch, evaluation included. Right, how much sooner the same quality is reached: S_L = "
@@ -94,7 +94,10 @@ def _phases(studies: StudySet, gallery: Gallery) -> str:
         "The steps of an epoch by phase, the mean over ranks, epochs and runs: in seconds, and as shares of the whole. "
         "Blue is computing; warm colours are waiting, for samples (input) or for other ranks (sync)."
     )
-    shown = (gallery.show(f"phases-{what}", figures.phases(studies, what)) for what in ("seconds", "share"))
+    shown = (
+        gallery.show("phases-seconds", figures.phases(studies, "seconds")),
+        gallery.show("phases-share", figures.phases(studies, "share")),
+    )
     return show_section("Where the time goes", caption, _phase_legend() + _side_by_side(*shown))
 
 

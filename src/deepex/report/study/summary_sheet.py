@@ -1,4 +1,4 @@
-"""The scaling summary: one sheet of paper for a proposal, a PDF with vector figures. It draws what a studies holds."""
+"""The scaling summary: one sheet of paper for a proposal, a PDF with vector figures. It draws what a StudySet holds."""
 
 import io
 import textwrap
@@ -15,7 +15,7 @@ from deepex.record.folder import RunFolder
 from deepex.report.paper.paper import LOOK, draw_figure
 from deepex.report.study import figures as figures
 from deepex.report.study.record import find_warnings, say_hardware, say_software
-from deepex.report.study.study_set import Row, StudySet
+from deepex.report.study.study_set import PlacedCell, StudySet
 from deepex.report.study.tables import say_estimate
 from deepex.report.style import FAINT, GOAL, GRID, INK, Figure
 from deepex.text import say_figure, say_share
@@ -41,9 +41,9 @@ def write_summary_sheet(studies: StudySet, path: Path) -> Path:
 
 def _draw_sheet(studies: StudySet) -> Sheet:
     """Head, four figures, table and foot, each as high as it needs; the figures take what is left."""
-    head = [(sentence, BODY, INK) for study in studies.studies[:2] for sentence in study["findings"]]
+    head = [(sentence, BODY, INK) for study in studies.studies[:2] for sentence in study.findings]
     foot = _foot(studies)
-    rows = [cell for cell in studies.cells if cell["runs"]]
+    rows = [cell for cell in studies.cells if cell.runs]
     heights = [0.85 + _height(head), 0.0, 0.3 + 0.19 * min(len(rows), MOST_ROWS), _height(foot) + 0.5]
     heights[1] = max(HEIGHT / 3, HEIGHT - sum(heights))
     sheet = Sheet(figsize=(WIDTH, HEIGHT), dpi=100, layout="constrained")
@@ -71,8 +71,8 @@ def _figures(studies: StudySet) -> tuple[Figure, ...]:
 
 
 def _write_head(part: SubFigure, studies: StudySet, head: Sequence[Text], height: float) -> None:
-    date = min((str(study["started"]) for study in studies.studies if study["started"]), default="")[:10]
-    names = ", ".join(str(study["study"]) for study in studies.studies)
+    date = min((study.started for study in studies.studies if study.started), default="")[:10]
+    names = ", ".join(study.study for study in studies.studies)
     left, top = MARGIN / WIDTH, 1 - 0.42 / height
     part.text(left, top, f"Scaling of {studies.task}", size=16, weight="bold", va="center")
     part.text(1 - left, top, f"{date}   {names}", size=8, color=FAINT, va="center", ha="right")
@@ -81,22 +81,22 @@ def _write_head(part: SubFigure, studies: StudySet, head: Sequence[Text], height
 
 def _foot(studies: StudySet) -> list[Text]:
     """Warnings, how figures are meant, and what was run where."""
-    base = studies.studies[0]["base_ranks"]
+    base = studies.studies[0].base_ranks
     meant = (
         f"T: median seconds of an epoch, evaluation included. S_p = T_s/T_p against {base} rank{'s' * (base > 1)}; "
         "efficiency = S_p by the ratio of ranks; S_L = T_s N_s/(T_p N_p), with N the epochs to "
-        f"{studies.say_cutoff(-1)}. Geometric means over {len(studies.studies[0]['seeds'])} runs a cell; brackets and "
+        f"{studies.say_cutoff(-1)}. Geometric means over {len(studies.studies[0].seeds)} runs a cell; brackets and "
         "bars: 95 % confidence intervals."
     )
     texts: list[Text] = [(warning, SMALL, GOAL) for warning in find_warnings(studies)[:4]]
     texts.append((meant, SMALL, FAINT))
     texts += [(say_hardware(each), SMALL, FAINT) for each in studies.environments[:3]]
     texts += [(say_software(each), SMALL, FAINT) for each in studies.environments[:2]]
-    texts += [(str(study["command"]), SMALL, FAINT) for study in studies.studies[:2]]
+    texts += [(study.command, SMALL, FAINT) for study in studies.studies[:2]]
     return texts
 
 
-def _write_table(part: SubFigure, studies: StudySet, rows: Sequence[Row]) -> None:
+def _write_table(part: SubFigure, studies: StudySet, rows: Sequence[PlacedCell]) -> None:
     axes = part.add_subplot()
     axes.set_axis_off()
     table = axes.table(
@@ -112,27 +112,26 @@ def _write_table(part: SubFigure, studies: StudySet, rows: Sequence[Row]) -> Non
     for (row, column), box in table.get_celld().items():
         box.set_edgecolor(GRID)
         box.set_height(0.19 / (0.3 + 0.19 * min(len(rows), MOST_ROWS)))
-        shared = row > 0 and rows[row - 1]["oversubscribed"]
+        shared = row > 0 and rows[row - 1].oversubscribed
         box.get_text().set_color(GOAL if shared else FAINT if row == 0 else INK)
         if column == 0:
             box.get_text().set_horizontalalignment("left")
 
 
-def _values(studies: StudySet, cell: Row) -> list[str]:
-    last = cell["cutoffs"][-1]
-    efficiency = "cores shared" if cell["oversubscribed"] else ""
-    if cell["efficiency"] is not None:
-        efficiency = f"{100 * cell['efficiency']['value']:.0f} %"
-    reached = isinstance(last["speedup"], dict)
+def _values(studies: StudySet, cell: PlacedCell) -> list[str]:
+    last = cell.cutoffs[-1]
+    efficiency = "cores shared" if cell.oversubscribed else ""
+    if cell.efficiency is not None:
+        efficiency = f"{100 * cell.efficiency.value:.0f} %"
     return [
         studies.short_name(cell),
-        say_estimate(cell["epoch_seconds"]),
-        say_estimate(cell["speedup"]),
+        say_estimate(cell.epoch_seconds),
+        say_estimate(cell.speedup),
         efficiency,
-        say_share(cell["phase_shares"]["sync"]),
-        "" if last["epochs"] is None else say_figure(last["epochs"]["value"]),
-        say_estimate(last["speedup"]) if reached else "not reached",
-        "" if last["core_hours"] is None else f"{last['core_hours']['value']:.3g}",
+        say_share(cell.phase_shares["sync"]),
+        "" if last.epochs is None else say_figure(last.epochs.value),
+        "not reached" if last.speedup is None else say_estimate(last.speedup),
+        "" if last.core_hours is None else f"{last.core_hours.value:.3g}",
     ]
 
 

@@ -3,11 +3,13 @@
 It knows no runs and no studies.
 """
 
+import os
+import select
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from threading import Event, current_thread, main_thread
+from threading import current_thread, main_thread
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -45,18 +47,36 @@ def follow(console: Console, look: Callable[[], View], once: bool) -> None:
         _print(console, view.ending or ())
 
 
+class Interruption:
+    """Whether Ctrl-C came. A pipe and not an Event, whose lock the waiting thread may hold when the signal comes."""
+
+    def __init__(self) -> None:
+        self._receiver, self._sender = os.pipe()
+
+    def set(self) -> None:
+        os.write(self._sender, b"!")
+
+    def wait(self, seconds: float) -> bool:
+        """Until it came, at most so long; whether it came."""
+        return bool(select.select([self._receiver], [], [], seconds)[0])
+
+    def close(self) -> None:
+        os.close(self._receiver)
+        os.close(self._sender)
+
+
 @contextmanager
-def _until_interrupted() -> Iterator[Event]:
+def _until_interrupted() -> Iterator[Interruption]:
     """What Ctrl-C sets, in place of an exception that may come at any line."""
-    interrupted = Event()
-    if current_thread() is not main_thread():
-        yield interrupted  # only a main thread receives signals
-        return
-    before = signal.signal(signal.SIGINT, lambda number, frame: interrupted.set())
-    try:
-        yield interrupted
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with closing(Interruption()) as interrupted:
+        if current_thread() is not main_thread():
+            yield interrupted  # only a main thread receives signals
+            return
+        before = signal.signal(signal.SIGINT, lambda number, frame: interrupted.set())
+        try:
+            yield interrupted
+        finally:
+            signal.signal(signal.SIGINT, before)
 
 
 def _print(console: Console, lines: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from deepex.config import read_toml
 from deepex.errors import RunFolderError
@@ -22,7 +22,6 @@ from deepex.record.sinks.progress import PROGRESS_FILE, ProgressNote
 from deepex.record.typed_json import from_json
 from deepex.train.task import Target
 
-Row = Mapping[str, Any]
 V = TypeVar("V")
 Condition = Literal["starting", "running", "complete", "stopped", "silent"]
 
@@ -33,6 +32,17 @@ PATIENCE_SECONDS = 60.0  # at least, before a run is called silent
 FIRST_PATIENCE_SECONDS = 600.0  # while it starts and in its first epoch: data may be staged, evaluations may be long
 GRACE_SECONDS = 10.0  # for a rank to write an epoch that rank 0 has written
 PAGE_SECONDS = 120.0  # for a page to be drawn after its run is complete
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchedRecipe:
+    """What is shown of a recipe.toml, as it stands there: a task of a user's own need not be loaded for it."""
+
+    task: str
+    sync: str
+    precision: str
+    num_epochs: int
+    num_ranks: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +59,7 @@ class Standing:
     """A run at one moment, as its files tell it; `quiet_seconds` is for how long nothing was written."""
 
     folder: RunFolder
-    recipe: Row
+    recipe: WatchedRecipe
     record: RunRecord | None
     progress: ProgressNote | None
     summary: Summary | None
@@ -60,11 +70,11 @@ class Standing:
     @property
     def num_epochs(self) -> int:
         """How many there are at most."""
-        return int(self.recipe["stop"]["epochs"])
+        return self.recipe.num_epochs
 
     @property
     def num_ranks(self) -> int:
-        return int(self.recipe["world"]["ranks"])
+        return self.recipe.num_ranks
 
     @property
     def places(self) -> Sequence[Placement]:
@@ -138,7 +148,11 @@ class RunReader:
     def read(self) -> Standing:
         """The run at this moment."""
         rows: Sequence[EpochRow] = self.files.read(EPOCHS_FILE, _parse_epochs, [])
-        recipe: Row = self.files.read("recipe.toml", self._parse_recipe, {})
+        recipe = self.files.read("recipe.toml", self._parse_recipe, None)
+        if recipe is None:
+            raise RunFolderError(
+                f"{self.folder.recipe} can't be read. Give a run that you may read, as deepex run left it."
+            )
         progress = self.files.read(PROGRESS_FILE, partial(_parse, ProgressNote), None)
         return Standing(
             folder=self.folder,
@@ -147,19 +161,25 @@ class RunReader:
             progress=progress,
             summary=self.files.read(SUMMARY_FILE, partial(_parse, Summary), None),
             rows=rows,
-            lag=self._find_lag(rows, recipe["world"]["ranks"]),
+            lag=self._find_lag(rows, recipe.num_ranks),
             quiet_seconds=time.time() - max(self.files.written(), progress.time if progress else 0.0),
         )
 
-    def _parse_recipe(self, text: str) -> Row:
+    def _parse_recipe(self, text: str) -> WatchedRecipe:
         tree = read_toml(text, str(self.folder.recipe))
-        missing = [key for key in ("task", "sync", "precision", "stop", "world") if key not in tree]
-        if missing:
-            raise RunFolderError(
-                f"{self.folder.path} is not a run directory: its recipe.toml has no {missing[0]}, as those that "
-                "deepex run writes have. Give one that deepex run made."
+        try:
+            return WatchedRecipe(
+                task=str(tree["task"]["name"]),
+                sync=tree["sync"],
+                precision=tree["precision"],
+                num_epochs=int(tree["stop"]["epochs"]),
+                num_ranks=int(tree["world"]["ranks"]),
             )
-        return tree
+        except KeyError as missing:
+            raise RunFolderError(
+                f"{self.folder.path} is not a run directory: its recipe.toml has no {missing.args[0]}, as those that "
+                "deepex run writes have. Give one that deepex run made."
+            ) from missing
 
     def _find_lag(self, rows: Sequence[EpochRow], num_ranks: int) -> Lag:
         """Which ranks lag, looked up once an epoch, and again while lines of ranks are missing."""

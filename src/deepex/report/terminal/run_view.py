@@ -35,7 +35,7 @@ def describe_run(run: Standing) -> str:
     """What is run, on how many ranks, and where."""
     hosts = list(dict.fromkeys(place.host for place in run.places))
     where = f" on {say_list(hosts, MOST_HOSTS)}" if hosts else ""
-    return f"{say_plural(run.num_ranks, 'rank')}{where}, sync {run.recipe['sync']}, {run.recipe['precision']}"
+    return f"{say_plural(run.num_ranks, 'rank')}{where}, sync {run.recipe.sync}, {run.recipe.precision}"
 
 
 def describe_condition(run: Standing) -> str:
@@ -66,7 +66,7 @@ def describe_outcome(run: Standing) -> str:
 
 def draw(run: Standing) -> RenderableType:
     """A run at one moment, for a terminal."""
-    title = Text.assemble((str(run.recipe["task"]["name"]), "bold"), f"  {describe_run(run)}", overflow="fold")
+    title = Text.assemble((run.recipe.task, "bold"), f"  {describe_run(run)}", overflow="fold")
     mark = Text(f"● {describe_condition(run)}", COLOURS[run.condition])
     parts: list[RenderableType] = [title, Text(str(run.folder.path), "dim", overflow="fold"), mark, "", _curves(run)]
     if run.rows:
