@@ -6,7 +6,7 @@ PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint co
 DEBIAN := chromium chromium-driver dataset-fashion-mnist iproute2 procps slurm-wlm slurm-wlm-basic-plugins munge
 
 .DEFAULT_GOAL := help
-.PHONY: help train test check bench soak science study cluster clean
+.PHONY: help train test check coverage bench soak science study cluster clean
 
 help:  ## what can be done here
 	@echo "deepex: train scientific deep-learning models, and see where the time goes"
@@ -24,6 +24,10 @@ check: $(VENV)/test.done  ## style, types and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+coverage: $(VENV)/test.done  ## which lines tests reach, and how many of 60 small changes of the code they notice (half an hour)
+	$(BIN)/pytest --numprocesses 4 --dist worksteal --cov deepex --cov-report term:skip-covered
+	$(BIN)/python benchmarks/mutation.py --json benchmarks/mutation.json
 
 bench: $(VENV)/bench.done  ## compare steps, input and strategies with what people use today (an hour and a half)
 	$(BIN)/deepex bench step --json benchmarks/step.json --markdown benchmarks/step_$$(date +%F).md

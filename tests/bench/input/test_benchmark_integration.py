@@ -41,7 +41,7 @@ def test_rows_tables_and_conclusions_of_few_samples(deepex: Command, tmp_path: P
     rows = {(row["source"], row["variant"]): row for row in json.loads((tmp_path / "rows.json").read_text())}
     assert all(row["samples_per_second"] > 0 and row["turns"] == 1 for row in rows.values())
     rates = {variant: row["samples_per_second"] for (source, variant), row in rows.items() if source == "packed"}
-    assert {"dataloader-0", "dataloader-1", "dataloader-2", "deepex", "deepex-unkept", "memcpy"} <= set(rates)
+    assert {"dataloader-0", "dataloader-1", "dataloader-2", "deepex", "deepex-uncached", "memcpy"} <= set(rates)
     assert ("webdataset" in rates) == (find_spec("webdataset") is not None)
     best = max(rate for variant, rate in rates.items() if variant.startswith("dataloader"))
     for variant, rate in rates.items():
@@ -78,7 +78,7 @@ def test_conclusions_compare_with_the_best_dataloader_and_doubt_what_is_restless
         ROW,
         replace(ROW, variant="dataloader-2", samples_per_second=50.0),
         replace(ROW, variant="webdataset", samples_per_second=25.0),
-        replace(ROW, variant="deepex-unkept", samples_per_second=150.0),
+        replace(ROW, variant="deepex-uncached", samples_per_second=150.0),
         replace(ROW, variant="deepex", samples_per_second=200.0),
         replace(ROW, source="png", variant="deepex-pack", ratio=0.5),
         replace(ROW, source="run:protein", variant="deepex", ratio=None, input_share=0.005, first_input_share=0.01),

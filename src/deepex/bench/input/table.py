@@ -15,7 +15,7 @@ LEGEND = (
     "packing and decoding: to OpenCV's decoding); of memcpy: float32 bytes delivered, over those that torch copies in "
     "memory on all cores, or on one if that is faster; input share: of a run's step time after its first epoch; "
     "spread: the middle half of the turns. deepex keeps samples in memory after the first epoch, as runs do; "
-    "deepex-unkept reads the files each time."
+    "deepex-uncached reads the files each time."
 )
 
 
@@ -48,10 +48,10 @@ def conclusions(rows: Sequence[Row]) -> list[str]:
     names = {"packed": "packed 10 kB samples", "map": "10 kB samples in a NumPy map", "png": "PNG files"}
     sentences = [_compare(found, source, words) for source, words in names.items() if (source, "deepex") in found]
     if ("climate", "deepex") in found:
-        row, unkept = found["climate", "deepex"], found["climate", "deepex-unkept"]
+        row, uncached = found["climate", "deepex"], found["climate", "deepex-uncached"]
         sentences.append(
             f"On 16×192×288 float32 samples the feed has {say_percent(row.share_of_memcpy)} of the machine's copy "
-            f"bandwidth ({say_percent(unkept.share_of_memcpy)} from the file), {row.ratio:.2f} times the best "
+            f"bandwidth ({say_percent(uncached.share_of_memcpy)} from the file), {row.ratio:.2f} times the best "
             "DataLoader."
         )
     if ("png", "deepex-pack") in found:
@@ -90,7 +90,7 @@ def _compare(found: Mapping[tuple[str, str], Row], source: str, words: str) -> s
     return (
         f"On {words} the feed gives {deepex / rates[best]:.2f} times the best DataLoader ({best}), "
         f"{deepex / rates['dataloader-2']:.2f} times DataLoader with 2 workers{web}; without samples kept in memory, "
-        f"{rates['deepex-unkept'] / rates[best]:.2f} times the best DataLoader."
+        f"{rates['deepex-uncached'] / rates[best]:.2f} times the best DataLoader."
     )
 
 

@@ -52,13 +52,13 @@ class FeedDelivery:
     Without, each epoch reads the files as the first one does, and as every one does of data that memory can't hold.
     """
 
-    def __init__(self, stored: Stored, *, keep: bool) -> None:
+    def __init__(self, stored: Stored, *, cached: bool) -> None:
         source = PackedSource(stored.path) if stored.path.suffix == ".h5" else open_source(stored.path)
         preparation = Preparation(convert={stored.field: Convert()} if stored.is_bytes else {})
         self.plan = Plan(num_samples=len(source), batch=stored.batch)
         self.feed = Feed(source, self.plan, torch.device("cpu"), preparation)
         self.number = 0
-        if keep:
+        if cached:
             self.feed.start_cache(room_for_samples(None, 1))
 
     def epoch(self) -> int:
@@ -171,8 +171,8 @@ VARIANTS: dict[str, Callable[[Stored], Delivery]] = {
     "dataloader-1": partial(load, workers=1),
     "dataloader-2": partial(load, workers=2),
     "webdataset": load_web,
-    "deepex-unkept": partial(FeedDelivery, keep=False),
-    "deepex": partial(FeedDelivery, keep=True),
+    "deepex-uncached": partial(FeedDelivery, cached=False),
+    "deepex": partial(FeedDelivery, cached=True),
     "memcpy": CopyDelivery,
     "memcpy-1": partial(CopyDelivery, threads=1),
 }
