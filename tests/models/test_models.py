@@ -1,6 +1,7 @@
 """All networks of the table: small, by their public names, one after the other."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,7 +25,13 @@ CASES: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("name", models.__all__)
-def test_each_network_of_the_table_is_built_and_gives_finite_numbers_of_the_right_shape(name: str) -> None:
+def test_each_network_of_the_table_has_a_test_of_its_own(name: str) -> None:
+    module = getattr(models, name).__module__.rpartition(".")[2]
+    assert (Path(__file__).parent / f"test_{module}.py").is_file()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_network_is_built_and_gives_finite_numbers_of_the_right_shape(name: str) -> None:
     build, batch, outcome, num_weights = CASES[name]
     network = build().eval()
     assert type(network) is getattr(models, name)

@@ -15,7 +15,7 @@ def test_the_written_form_names_a_strategy() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("alreduce", "Did you mean 'allreduce'? Allowed: allreduce, "),
+        ("alreduce", "Did you mean 'allreduce'? Allowed: "),
         ("allreduce:4", "takes no argument"),
         ("local:0", "from 1"),
         ("local", "from 1"),

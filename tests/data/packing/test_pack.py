@@ -72,6 +72,20 @@ pack(source, Path(sys.argv[1]), PackConfig(ranks=2), tell=tell)
 """
 
 
+def wait_until_let_go(file: Path) -> None:
+    """Until no process has a file open: those that a killed packing had started end with it."""
+    while any(_is_open(file, files) for files in Path("/proc").glob("[0-9]*/fd")):
+        pass
+
+
+def _is_open(file: Path, files: Path) -> bool:
+    try:
+        return any(each.readlink() == file for each in files.iterdir())
+    except OSError:  # a process that ends meanwhile
+        return False
+
+
+@pytest.mark.timeout(60)
 def test_killed_and_started_again_it_gives_the_same_bytes(tmp_path: Path) -> None:
     whole = pack(ArraySource(numbers()), tmp_path / "whole.h5")
     out = tmp_path / "killed.h5"
@@ -79,6 +93,7 @@ def test_killed_and_started_again_it_gives_the_same_bytes(tmp_path: Path) -> Non
         done = subprocess.run([sys.executable, "-c", KILLED, str(out), str(kill_after)], timeout=60, check=False)
         assert done.returncode == -9
         assert not out.exists()
+        wait_until_let_go(out.with_name("killed.h5.parts") / "lock")
     told: list[int] = []
     pack(ArraySource(numbers()), out, tell=lambda done, total: told.append(done))
     assert told[0] > 2000  # what was done is not done again

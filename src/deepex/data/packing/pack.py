@@ -5,13 +5,14 @@ and where it goes, a job knows.
 """
 
 import ctypes
+import os
 import signal
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,9 @@ def follow_starter() -> None:
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one that started it
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
+    starter = parent_process()
+    if starter is not None and os.getppid() != starter.pid:
+        os._exit(1)  # it ended before the kernel was asked
 
 
 def _write(number: int) -> BlockResult:

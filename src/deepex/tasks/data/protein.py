@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from deepex.data import ArraySource
 from deepex.data.packing.block import explained_writing
-from deepex.data.packing.pack import Packed, Tell, pack
+from deepex.data.packing.pack import Packed, Tell, follow_starter, pack
 from deepex.data.packing.packed import PackedSource
 from deepex.errors import DataError, UsageError, unknown
 from deepex.files import write_whole
@@ -133,7 +133,7 @@ def _simulate(parts: Path, jobs: int, structure: Path | None, trajectories: list
         done = (len(protein.finished_parts(parts / t.name)) * protein.FRAMES_PER_PART for t in trajectories)
         return min(total, sum(done))
 
-    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=follow_starter)
     try:
         running = {pool.submit(protein.simulate, t, parts / t.name, protein.SEQUENCE, structure) for t in trajectories}
         while running:
