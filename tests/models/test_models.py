@@ -1,7 +1,6 @@
 """All networks of the table: small, by their public names, one after the other."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -22,12 +21,6 @@ CASES: dict[str, Case] = {
     "ResNet50": (lambda: models.ResNet50(shape=(3, 32, 32), classes=1000), (2, 3, 32, 32), (2, 1000), 25_557_032),
     "VGG16": (lambda: models.VGG16(shape=(3, 32, 32), classes=10), (2, 3, 32, 32), (2, 10), 134_301_514),
 }
-
-
-@pytest.mark.parametrize("name", models.__all__)
-def test_each_network_of_the_table_has_a_test_of_its_own(name: str) -> None:
-    module = getattr(models, name).__module__.rpartition(".")[2]
-    assert (Path(__file__).parent / f"test_{module}.py").is_file()
 
 
 @pytest.mark.parametrize("name", CASES)

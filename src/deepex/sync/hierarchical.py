@@ -55,7 +55,7 @@ class Hierarchical:
         spec.takes(brackets=True)
         inner_text, outer_text = split_levels(spec)
         inner, outer = parse(inner_text), parse(f"{outer_text}+{spec.compression}" if compressor.name else outer_text)
-        if not inner.traits.shares_gradients or inner.traits.staleness is None:
+        if not inner.traits.shares_gradients or inner.traits.staleness is None or inner.traits.interval != 1:
             raise spec.wrong(
                 "the inner strategy must keep the replicas of a node equal in every step",
                 "Allowed inside: allreduce, lagged. Write --sync 'hierarchical(allreduce,local:8)'.",
