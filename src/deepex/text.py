@@ -8,8 +8,8 @@ MOST_NAMED = 4
 def say_duration(seconds: float) -> str:
     """How long something took, as people say it.
 
-    >>> say_duration(3.84), say_duration(200), say_duration(7260)
-    ('3.8 s', '3 min 20 s', '2 h 1 min')
+    >>> say_duration(0.084), say_duration(1.84), say_duration(200), say_duration(7260)
+    ('0.084 s', '1.8 s', '3 min 20 s', '2 h 1 min')
     """
     if seconds < 120:
         return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds:.2g} s"

@@ -133,3 +133,9 @@ def test_augmentations_that_do_not_fit_are_refused(augmentation: Augmentation, t
     source = ArraySource({"x": np.zeros((2, 4, 6))})
     with pytest.raises(ConfigError, match=text):
         Preparer(source, Preparation(augment=[augmentation]))
+
+
+def test_a_window_may_be_the_whole_field() -> None:
+    whole = Crop(fields=("x",), size=(4, 3))
+    assert whole.shape((2, 4, 3)) == (2, 4, 3)
+    assert whole.draw(lambda choices: choices - 1, (2, 4, 3)) == (0, 0)
