@@ -1,4 +1,4 @@
-"""Local SGD on real ranks: what it writes down of a run."""
+"""Local SGD on real ranks: its mathematics, and what it writes down of a run."""
 
 import tomllib
 from pathlib import Path
@@ -32,6 +32,32 @@ def train(text: str, fabric: Fabric) -> tuple[dict[str, Any], Tensor]:
         if step % STEPS == STEPS - 1:
             sync.drain()
     return sync.notes, replica.weights.clone()
+
+
+def average_by_hand(outer: str, rate: float, mu: float) -> Tensor:
+    """Where two ranks come that go 1 and 3 downhill in each of four steps, averaged after every second one."""
+    anchor, velocity = torch.zeros(1), torch.zeros(1)
+    for _ in range(2):
+        change = torch.tensor([2 * (1.0 + 3.0) / 2])  # anchor minus the mean of the ranks' weights
+        velocity = mu * velocity + change
+        step = {"average": change, "momentum": rate * velocity, "nesterov": rate * (change + mu * velocity)}
+        anchor = anchor - step[outer]
+    return anchor
+
+
+@pytest.mark.parametrize("outer", ["average", "momentum", "nesterov"])
+def test_the_outer_optimiser_takes_the_mean_change_as_its_gradient(outer: str) -> None:
+    def descend(fabric: Fabric) -> Tensor:
+        replica, sync = Replica(nn.Linear(1, 1, bias=False)), parse(f"local:2,outer={outer},rate=0.5,mu=0.8")
+        replica.weights.zero_()
+        sync.prepare(SyncContext(replica=replica, fabric=fabric, moments={}, steps_per_epoch=4, batch=4))
+        for step in range(4):
+            replica.weights.sub_(1.0 + 2.0 * fabric.world.rank)
+            sync.mix_weights(step)
+        return replica.weights.clone()
+
+    expected = average_by_hand(outer, 0.5, 0.8)
+    assert [torch.allclose(found, expected) for found in on_ranks(2, descend)] == [True, True]
 
 
 @pytest.mark.parametrize("text", ["local:3,after=1", "local:3,outer=nesterov,after=1+bf16", "allreduce+bf16"])
