@@ -7,6 +7,7 @@ A name is imported when it is first used, so that a rank does not load pages and
 """
 
 from importlib import import_module, metadata
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,8 +46,10 @@ def __getattr__(name: str) -> Any:
     for module, names in _MODULES.items():
         if name in names:
             return getattr(import_module(module), name)
+    if find_spec(f"deepex.{name}") is not None:  # a package or module, as in dx.models
+        return import_module(f"deepex.{name}")
     raise AttributeError(f"module 'deepex' has no attribute {name!r}. It has: {', '.join(__all__)}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return [*__all__, "__version__"]

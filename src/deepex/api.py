@@ -12,7 +12,7 @@ from deepex.launch.start import is_first_rank, resume, start
 from deepex.record.folder import RunFolder
 from deepex.record.rows import EpochRow, Summary, read_epochs, read_summary
 from deepex.record.sinks.progress import Verbosity
-from deepex.record.study_rows import Scaling, StudyOutcome, read_study, write_study
+from deepex.record.study_rows import Scaling, StudyOutcome, read_study
 from deepex.report import write_comparison, write_report, write_study_report
 from deepex.study import Plan, StudyFolder, is_study, read_outcome
 from deepex.study.executor import Executor, LauncherExecutor, LocalExecutor, choose_cores_per_rank
@@ -204,32 +204,30 @@ def finish_study(
     try:
         run_cells(folder, executor, retry=retry, look=look, say=lambda text: print(text, file=sys.stderr, flush=True))
     except Interrupted:
-        write_study_report(folder.path)
+        write_study_report(folder.path, read_outcome(folder))
         raise
-    write_study_report(folder.path)
+    write_study_report(folder.path, read_outcome(folder))
     return Study(folder)
 
 
-def report(path: str | Path) -> Path:
-    """Write the page of a run or of a study anew, finished or not; returns its path."""
+def report(path: str | Path, out: str | Path | None = None) -> Path:
+    """Write the page of a run or of a study anew, finished or not; returns its path.
+
+    Arguments:
+        path: the directory of the run or study, of which no file but the page and its figures changes.
+        out: another place for the page; then nothing there changes.
+    """
     path = Path(path)
     if not is_study(path):
-        return write_report(RunFolder.open(path))
-    _judge(path)
-    return write_study_report(path)
+        return write_report(RunFolder.open(path), None if out is None else Path(out))
+    if out is not None:
+        return compare([path], out)
+    return write_study_report(path, read_outcome(StudyFolder.open(path)))
 
 
 def compare(paths: Sequence[str | Path], out: str | Path) -> Path:
     """Write one page of several studies of a task; what they differ in, machines and commits too, it says."""
-    for path in paths:
-        _judge(Path(path))
-    return write_comparison([Path(path) for path in paths], Path(out))
-
-
-def _judge(path: Path) -> None:
-    """Write a study's outcome as its runs show it now."""
-    folder = StudyFolder.open(path)
-    write_study(folder.files, read_outcome(folder))
+    return write_comparison([read_outcome(StudyFolder.open(Path(path))) for path in paths], Path(out))
 
 
 def _finish(folder: RunFolder, page: bool) -> Run:

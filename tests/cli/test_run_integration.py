@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from deepex import api
 from deepex.launch.recipes import write_recipe
 from deepex.record.folder import RunFolder
 from deepex.sample import Batch
@@ -127,3 +128,11 @@ def test_a_mistake_in_a_user_s_own_model_is_shown_where_it_is(tmp_path: Path) ->
     assert done.returncode == 1
     assert "the model can't take this batch (x: float32 of shape (64, 2), 0 to 0)" in done.stderr
     assert "own.py, line 4: mat1 and mat2 shapes cannot be multiplied (64x2 and 3x1)" in done.stderr
+
+
+def test_a_run_in_python_leaves_signals_as_they_were(tmp_path: Path, own_task: ArrayTask) -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+    before = [signal.getsignal(number) for number in numbers]
+    settings = {"stop.epochs": 1, "data.batch": 100}
+    api.run(own_task, ranks=2, out=tmp_path / "run", verbosity="quiet", page=False, settings=settings)
+    assert [signal.getsignal(number) for number in numbers] == before

@@ -97,7 +97,7 @@ def test_study_json_that_says_something_else_is_refused_with_its_cure(
     study: StudyFolder, path: str, value: object, told: str
 ) -> None:
     study.files.write_json("study.json", edited(study.files.read_json("study.json"), path, value))
-    cure = f"Write it anew with: deepex report {study.path}"
+    cure = f"Write it anew with: deepex study {study.path}"
     message = f"{study.path}/study.json is not what this version of deepex writes: {told}. {cure}"
     with pytest.raises(RunFolderError, match=re.escape(message)):
         read_study(study.files)

@@ -39,10 +39,48 @@ def test_a_run_can_be_watched_and_its_recipe_run_again(deepex: Command, old: Pat
 
 
 def test_a_study_has_its_page_and_nothing_is_run_again(deepex: Command, old: Path) -> None:
+    before = {path: path.read_bytes() for path in (old / "study").rglob("*") if path.is_file()}
     done = deepex("report", "study")
     assert done.returncode == 0, done.stderr
-    assert json.loads((old / "study/study.json").read_text())["states"]["done"] == 2
     assert (old / "study/report.html").stat().st_size > 1e6
+    assert {path: path.read_bytes() for path in before} == before
+
+
+@pytest.mark.parametrize("what", ["run", "study"])
+def test_a_page_can_stand_elsewhere_and_then_nothing_changes(deepex: Command, old: Path, what: str) -> None:
+    before = {path: path.read_bytes() for path in (old / what).rglob("*") if path.is_file()}
+    done = deepex("report", what, "--out", "mine.html")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "page: mine.html\n"
+    assert (old / "mine.html").stat().st_size > 1e6
+    assert list((old / "mine.figures").glob("*.csv"))
+    assert {path: path.read_bytes() for path in (old / what).rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("content", ["", '{"task": "pro', "[1, 2]", b"\xff\xfe\x00"])
+@pytest.mark.parametrize("file", ["run/summary.json", "run/record.json", "study/cells.json"])
+def test_a_damaged_file_is_named_with_a_cure(deepex: Command, old: Path, file: str, content: str | bytes) -> None:
+    (old / file).write_bytes(content if isinstance(content, bytes) else content.encode())
+    done = deepex("report", file.partition("/")[0])
+    assert done.returncode == 2
+    assert f"{file} is damaged: " in done.stderr
+    assert "Bring it back from a copy, or run it again: deepex run" in done.stderr or "Delete it: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_missing_files_are_named_with_a_cure(deepex: Command, old: Path) -> None:
+    shutil.rmtree(old / "run/phases")
+    done = deepex("report", "run")
+    assert done.returncode == 2
+    assert "run/phases has no rank's times. " in done.stderr
+    (old / "run/record.json").unlink()
+    done = deepex("report", "run")
+    assert done.returncode == 2
+    assert "run/record.json is missing. " in done.stderr
+    (old / "study/study.toml").write_text("# nothing\n")
+    done = deepex("report", "study")
+    assert done.returncode == 2
+    assert "study/study.toml is damaged: " in done.stderr
 
 
 def test_a_run_of_a_later_version_is_refused_with_its_version(deepex: Command, old: Path) -> None:

@@ -1,6 +1,10 @@
 import math
 
-from deepex.train.task import Tally, Target
+import pytest
+import torch
+
+from deepex.errors import ConfigError
+from deepex.train.task import Loss, Tally, Target
 
 
 def test_tallies_add_up_in_any_order() -> None:
@@ -12,6 +16,13 @@ def test_tallies_add_up_in_any_order() -> None:
 def test_what_stands_beside_a_metric_adds_up_too() -> None:
     parts = [Tally(total=1.0, count=2, beside={"top5": 0.5}), Tally(total=2.0, count=4, beside={"top5": 1.0})]
     assert Tally.merge(parts).values_beside == {"top5": 0.25}
+
+
+def test_no_part_of_a_loss_takes_the_total_s_name() -> None:
+    parts = {"seconds": torch.ones(()), "epoch": torch.ones(())}
+    assert Loss(total=torch.ones(()), parts=parts).parts == parts
+    with pytest.raises(ConfigError, match="a part of the loss is called 'loss'"):
+        Loss(total=torch.ones(()), parts={"loss": torch.ones(())})
 
 
 def test_targets_have_a_direction() -> None:

@@ -12,13 +12,18 @@ from deepex.errors import UsageError
 
 def report(
     paths: Annotated[list[Path], typer.Argument(metavar="RUN|STUDY…", help="A run, a study, or several studies.")],
-    out: Annotated[Path, typer.Option(help="The page of several studies.")] = Path("studies.html"),
+    out: Annotated[
+        Path | None, typer.Option(help="Another place for the page; of several studies, studies.html if not given.")
+    ] = None,
 ) -> None:
     """Write the page of a run or study, finished or not, and print its path; several studies come onto one page."""
+    if out is None and len(paths) > 1:
+        out = Path("studies.html")
+    if out is not None:
+        if out.suffix != ".html":
+            raise UsageError(f"--out {out} is no name of a page. Allowed: a file that ends in .html.")
+        check_output(out, "--out")
     if len(paths) == 1:
-        print(f"page: {api.report(paths[0])}")
-        return
-    if out.suffix != ".html":
-        raise UsageError(f"--out {out} is no name of a page. Allowed: a file that ends in .html.")
-    check_output(out, "--out")
-    print(f"page: {api.compare(paths, out)}")
+        print(f"page: {api.report(paths[0], out)}")
+    elif out is not None:
+        print(f"page: {api.compare(paths, out)}")

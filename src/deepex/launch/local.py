@@ -3,7 +3,11 @@
 import logging
 import os
 import secrets
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch.distributed.elastic.multiprocessing.api import SignalException
@@ -43,12 +47,26 @@ def start_local_ranks(folder: RunFolder, num_ranks: int, verbosity: Verbosity) -
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # else the agent sets 1 and says so
     command = ["-m", "deepex.launch", str(folder.path), verbosity]
     try:
-        elastic_launch(config, sys.executable)(*command)
+        with _handlers_put_back():
+            elastic_launch(config, sys.executable)(*command)
     except ChildFailedError as failed:
         raise _first_cause(list(failed.failures.values())) from None
     except SignalException as signalled:
         if not (folder.path / SUMMARY_FILE).exists():  # else the signal came when the last step was done
             raise _stopped(folder, signalled) from None
+
+
+@contextmanager
+def _handlers_put_back() -> Iterator[None]:
+    """Signals do afterwards what they did before: torch's agent leaves handlers of its own."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def _stopped(folder: RunFolder, signalled: SignalException) -> Interrupted:

@@ -50,7 +50,7 @@ class RunFolder:
         """The version of deepex that made the directory, if it says so."""
         try:
             return str(self.read_json("record.json")["versions"]["deepex"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, RunFolderError, KeyError, TypeError):
             return None
 
     @property
@@ -93,8 +93,19 @@ class RunFolder:
         if path.exists() and path.read_text() != kept:
             self.write_text(name, kept)
 
-    def read_json(self, name: str) -> dict[str, Any]:
-        return dict(json.loads((self.path / name).read_text()))
+    def read_json(self, name: str, *, cure: str = "") -> dict[str, Any]:
+        """The plain values of a file; one that is missing or damaged is an error with its cure."""
+        path = self.path / name
+        cure = cure or f"Bring it back from a copy, or run it again: deepex run {self.recipe}"
+        try:
+            tree = json.loads(path.read_text())
+        except FileNotFoundError:
+            raise RunFolderError(f"{path} is missing. {cure}") from None
+        except ValueError as error:
+            raise RunFolderError(f"{path} is damaged: {error}. {cure}") from error
+        if not isinstance(tree, dict):
+            raise RunFolderError(f"{path} is damaged: it holds no keys and values. {cure}")
+        return tree
 
     def read_lines(self, name: str) -> list[dict[str, Any]]:
         """The complete rows of a log; none if it was never written."""

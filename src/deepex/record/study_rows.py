@@ -332,7 +332,7 @@ def read_states(folder: RunFolder) -> tuple[RunState, ...]:
     if not (folder.path / STATES_FILE).exists():
         return ()
     cure = f"Delete it: deepex study {folder.path} writes it anew, from the runs' own directories"
-    tree = folder.read_json(STATES_FILE)
+    tree = folder.read_json(STATES_FILE, cure=cure)
     return folder.understand(STATES_FILE, lambda tree: from_json(_States, tree), tree, cure=cure).runs
 
 
@@ -342,5 +342,5 @@ def write_study(folder: RunFolder, outcome: StudyOutcome) -> None:
 
 def read_study(folder: RunFolder) -> StudyOutcome:
     """The outcome of a study as it was written, by this version or an earlier one."""
-    cure = f"Write it anew with: deepex report {folder.path}"
-    return folder.understand(STUDY_FILE, StudyOutcome.read, folder.read_json(STUDY_FILE), cure=cure)
+    cure = f"Write it anew with: deepex study {folder.path}"
+    return folder.understand(STUDY_FILE, StudyOutcome.read, folder.read_json(STUDY_FILE, cure=cure), cure=cure)

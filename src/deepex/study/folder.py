@@ -59,7 +59,13 @@ class StudyFolder:
     def read(self) -> tuple[Recipe, Plan]:
         """The fixed recipe, and what varies, is judged, and where."""
         path = self.path / "study.toml"
-        return read_recipe(self.files.recipe), read_plan(read_toml(path.read_text(), str(path)))
+        tree = read_toml(path.read_text(), str(path))
+        if not {"varied", "judged"} <= set(tree):
+            raise RunFolderError(
+                f"{path} is damaged: it does not say what varies and what is judged. Bring it back from a copy, or "
+                "begin the study anew with another --out."
+            )
+        return read_recipe(self.files.recipe), read_plan(tree)
 
     def check(self, recipe: Recipe, plan: Plan) -> None:
         """Refuse to go on with another study than the one that was begun."""
@@ -78,7 +84,7 @@ class StudyFolder:
         path = self.path / LOCKS[0]
         if not path.exists():
             return False
-        with open(path, "a") as file:
+        with open(path) as file:
             return not _lock(file)
 
     @contextmanager

@@ -8,6 +8,7 @@ from typing import Literal, Protocol, runtime_checkable
 from torch import Tensor, nn
 
 from deepex.data import Splits
+from deepex.errors import ConfigError
 from deepex.record.illustration import Illustration
 from deepex.sample import Batch
 
@@ -38,6 +39,10 @@ class Loss:
 
     total: Tensor
     parts: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if "loss" in self.parts:
+            raise ConfigError("a part of the loss is called 'loss', which is the total's name. Give it another name.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,10 +18,11 @@ from deepex.cli.app import run_command
 from deepex.record.folder import RunFolder
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
 from deepex.record.provenance import Placement, Repository, write_record
-from deepex.record.study_rows import read_study, write_states
+from deepex.record.study_rows import write_states
 from deepex.record.typed_json import to_json
 from deepex.report.terminal.study_view import StudyNews, guess_seconds_left, show_study
 from deepex.study.folder import StudyFolder
+from deepex.study.outcome import read_outcome
 from deepex.study.plan import make_cells
 from deepex.study.sweep import PlannedRun
 from deepex.tasks import default_recipe
@@ -130,7 +131,7 @@ def shown_values(driver: Chrome, name: str) -> list[list[float]]:
 
 def test_cutoffs_can_be_chosen(study: Path, opened: Callable[[Path], Chrome]) -> None:
     driver = opened(study / "report.html")
-    outcome = read_study(RunFolder(study))
+    outcome = read_outcome(StudyFolder.open(study))
     before = shown_values(driver, "learning-speedup")
     hardest = [cell.cutoffs[-1].speedup for cell in outcome.cells if cell.series in ("", "allreduce")]
     assert before[0] == pytest.approx([found.value for found in hardest if found])

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -122,7 +123,8 @@ def _set_axis(axes: Any, letter: str, scale: Scale, length_inches: float) -> Non
         axes.set(**{f"{letter}lim": (-0.5, len(scale.places) - 0.5)})
     if settings.get("range") is not None:
         ends = [end if end is None or not scale.is_log else 10.0**end for end in settings["range"]]
-        axes.set(**{f"{letter}lim": ends})
+        if all(end is None or isfinite(end) for end in ends):  # else nothing that is shown is a number
+            axes.set(**{f"{letter}lim": ends})
     elif settings.get("rangemode", "normal") != "normal" and not scale.is_log:
         low, high = getattr(axes, f"get_{letter}lim")()
         least, most = getattr(axes.dataLim, f"interval{letter}")

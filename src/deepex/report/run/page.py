@@ -14,17 +14,19 @@ from deepex.report.run.tables import key_figures, record_tables
 from deepex.text import say_plural
 
 
-def write_report(folder: RunFolder) -> Path:
+def write_report(folder: RunFolder, out: Path | None = None) -> Path:
     """Write a run's report.html and its figures for a paper; nothing of its record changes.
 
     Arguments:
         folder: the directory of a run, finished or not.
+        out: another place for the page; its figures then stand beside it.
     """
     data = read_run(folder)
     gallery = Gallery()
     page = build_page(data, gallery)
-    gallery.save(folder.path / "figures")
-    return folder.write_text(folder.page.name, page)
+    gallery.save(folder.path / "figures" if out is None else out.with_suffix(".figures"))
+    place = folder.page if out is None else out
+    return RunFolder(place.parent).write_text(place.name, page)
 
 
 def build_page(data: RunData, gallery: Gallery) -> str:

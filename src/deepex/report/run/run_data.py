@@ -79,14 +79,20 @@ def read_run(folder: RunFolder) -> RunData:
     """Read a run directory, finished or not."""
     recipe, record, summary = read_recipe(folder.recipe), read_record(folder), read_summary(folder)
     illustration, why_no_pictures = _read_pictures(folder, recipe, is_complete=summary is not None)
+    rows, ranks = read_epochs(folder), read_ranks(folder)
+    if rows and not ranks:
+        raise RunFolderError(
+            f"{folder.path / 'phases'} has no rank's times. Bring it back from a copy, or run it again: "
+            f"deepex run {folder.recipe}"
+        )
     hosts = {place.rank: place.host for place in record.places}
     return RunData(
         folder=folder,
         recipe=recipe,
         record=record,
         summary=summary,
-        rows=read_epochs(folder),
-        ranks=[_add_up(rank, hosts.get(rank, "unknown host"), epochs) for rank, epochs in read_ranks(folder).items()],
+        rows=rows,
+        ranks=[_add_up(rank, hosts.get(rank, "unknown host"), epochs) for rank, epochs in ranks.items()],
         illustration=illustration,
         why_no_pictures=why_no_pictures,
     )

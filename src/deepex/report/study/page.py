@@ -1,6 +1,6 @@
 """The page of one study or of several: what was found, speed beside learning, phases, limits, and the record.
 
-It puts sections together from study.json; it starts nothing and judges nothing.
+It puts sections together from what a study found; it starts nothing and judges nothing.
 """
 
 from collections.abc import Sequence
@@ -9,26 +9,28 @@ from pathlib import Path
 
 from deepex.record.folder import RunFolder
 from deepex.record.phases import STEP_PHASES
+from deepex.record.study_rows import StudyOutcome
 from deepex.report.html import Gallery, fill_page, show_section, show_sentences
 from deepex.report.study import figures as figures
 from deepex.report.study.record import find_warnings, show_record, show_warnings
-from deepex.report.study.study_set import StudySet, read_studies
+from deepex.report.study.study_set import StudySet
 from deepex.report.study.tables import learning_table, show_limits, show_tiles, show_verdicts, speed_table
 from deepex.report.style import PHASE_COLOURS
 
 
-def write_study_report(path: Path) -> Path:
+def write_study_report(path: Path, outcome: StudyOutcome) -> Path:
     """Write a study's report.html, its figures and its summary on one sheet of paper; returns the page's path.
 
     Arguments:
-        path: the directory of a study, finished or not, that has its study.json.
+        path: the directory of a study, finished or not.
+        outcome: what its runs show.
     """
-    return _write(read_studies([path]), path / "report.html", path / "figures", path / "scaling_summary.pdf")
+    return _write(StudySet([outcome]), path / "report.html", path / "figures", path / "scaling_summary.pdf")
 
 
-def write_comparison(paths: Sequence[Path], out: Path) -> Path:
-    """Write one page of several studies into `out`; its figures and its summary stand beside it."""
-    return _write(read_studies(paths), out, out.with_suffix(".figures"), out.with_suffix(".pdf"))
+def write_comparison(outcomes: Sequence[StudyOutcome], out: Path) -> Path:
+    """Write one page of one study or several into `out`; its figures and its summary stand beside it."""
+    return _write(StudySet(outcomes), out, out.with_suffix(".figures"), out.with_suffix(".pdf"))
 
 
 def _write(studies: StudySet, page: Path, folder: Path, sheet: Path) -> Path:

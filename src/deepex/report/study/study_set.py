@@ -5,11 +5,9 @@ It reads files alone, so that a page can be made anywhere; it knows neither figu
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from deepex.errors import RunFolderError, UsageError
-from deepex.record.folder import RunFolder
-from deepex.record.study_rows import STUDY_FILE, CellRow, Environment, SeriesRow, StudyOutcome, read_study
+from deepex.errors import UsageError
+from deepex.record.study_rows import CellRow, Environment, SeriesRow, StudyOutcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,11 +99,3 @@ class StudySet:
             for each in study.environments:
                 found.setdefault(repr(replace(each, runs=(), launchers=())), each)
         return list(found.values())
-
-
-def read_studies(paths: Sequence[Path]) -> StudySet:
-    """The outcomes of studies."""
-    for path in paths:
-        if not (path / STUDY_FILE).is_file():
-            raise RunFolderError(f"{path} has no {STUDY_FILE}. Give a directory that deepex study made.")
-    return StudySet([read_study(RunFolder(path)) for path in paths])

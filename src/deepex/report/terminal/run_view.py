@@ -41,7 +41,7 @@ def describe_run(run: Standing) -> str:
 def describe_condition(run: Standing) -> str:
     """Whether a run goes on, and if not, where it stands and what to do."""
     if run.condition not in ("stopped", "silent"):
-        return "complete; its page is being drawn" if run.awaits_page else run.condition
+        return "complete, without a page yet" if run.awaits_page else run.condition
     here, kept = run.progress, checkpoint.latest(run.folder)
     where = f"after epoch {run.rows[-1].epoch}" if run.rows else "before its first step"
     if here is not None and run.is_within_epoch:
