@@ -68,6 +68,7 @@ def value_of_all(task: ArrayTask, model: nn.Module) -> float:
 
 @pytest.mark.parametrize("cached", [COUNT, 700, 0, None])
 def test_what_memory_holds_is_read_once_and_nothing_is_read_that_nobody_asked_for(cached: int | None) -> None:
+    before = set(threading.enumerate())
     source = SlowSource()
     task, model, feed = make(source, World())
     if cached is not None:
@@ -75,7 +76,7 @@ def test_what_memory_holds_is_read_once_and_nothing_is_read_that_nobody_asked_fo
     values = []
     for epoch in range(1, 3):
         values.append(evaluate(task, model, feed, SoloFabric(World())).value)
-        assert "deepex-feed" not in {thread.name for thread in threading.enumerate()}
+        assert "deepex-feed" not in {thread.name for thread in set(threading.enumerate()) - before}
         times = np.bincount(source.reads, minlength=COUNT)
         assert (times == 1).sum() == (COUNT if epoch == 1 else (cached or 0))
         assert set(times.tolist()) <= {1, epoch}
