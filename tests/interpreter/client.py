@@ -32,7 +32,7 @@ def main() -> None:
 
     def forward(number: int, frame: FrameType | None) -> None:
         if program:
-            os.kill(program, number)
+            _send(program, number)
         else:
             early.append(number)
 
@@ -55,13 +55,20 @@ def main() -> None:
     line.sendall(text)
     program = int(lines.readline())
     for number in early:
-        os.kill(program, number)
-    code = int(lines.readline())
+        _send(program, number)
+    code = int(lines.readline() or -signal.SIGKILL)  # no answer: whoever waited for the program was killed
     if code < 0:
         if -code != signal.SIGKILL:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code)
+
+
+def _send(program: int, number: int) -> None:
+    try:
+        os.kill(program, number)
+    except ProcessLookupError:  # it has ended; its exit code is on its way
+        return
 
 
 def _run_as_usual(python: str, words: list[str]) -> NoReturn:
