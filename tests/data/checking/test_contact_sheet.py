@@ -42,6 +42,12 @@ def test_colours_are_drawn_as_they_are() -> None:
     assert (pixels == (0, 0, 0)).all(axis=2).sum() > 1000
 
 
+def test_grey_images_are_drawn_as_they_are() -> None:
+    image = np.full((1, 1, 32, 32), 140, dtype=np.uint8)
+    spec = {"image": Field(shape=(1, 32, 32), dtype="uint8", channels=("grey",))}
+    assert (_drawn(ArraySource({"image": image}, spec)) == (140, 140, 140)).all(axis=2).sum() > 1000
+
+
 def test_numbers_go_from_light_to_dark_and_what_is_none_stands_out() -> None:
     values = np.zeros((2, 16, 16), dtype=np.float32)
     values[0, :8] = 1.0

@@ -30,7 +30,7 @@ Text = tuple[str, tuple[float, float, int], str]
 
 
 def write_summary_sheet(studies: StudySet, path: Path) -> Path:
-    """Write the sheet, whole or not at all; the same study gives the same bytes."""
+    """Write the sheet, whole or not at all."""
     content = io.BytesIO()
     with rc_context(LOOK):
         sheet = _draw_sheet(studies)
