@@ -160,6 +160,23 @@ def test_a_class_that_does_not_exist_is_found(tmp_path: Path) -> None:
         pack(ArraySource({"y": torch.tensor([0, 1, 7])}, fields), tmp_path / "a.h5")
 
 
+def test_unfit_samples_of_later_blocks_are_the_ones_left_out(tmp_path: Path) -> None:
+    values = numbers()["x"]
+    values[2400, 0, 0] = float("inf")
+    classes = torch.zeros(3000, dtype=torch.int64)
+    classes[2500] = 7
+    fields = {
+        "x": Field(shape=(3, 200), dtype="float32"),
+        "y": Field(shape=(), dtype="int64", classes=("a", "b")),
+    }
+    packed = pack(ArraySource({"x": values, "y": classes}, fields), tmp_path / "a.h5", PackConfig(skip_bad=2))
+    assert list(packed.left_out) == ["2400", "2500"]
+    source = PackedSource(packed.path)
+    good = [index for index in range(3000) if index not in (2400, 2500)]
+    assert [source.name(i) for i in range(len(source))] == [str(index) for index in good]
+    assert torch.equal(torch.as_tensor(read_field(source, "x")), values[good])
+
+
 def test_what_can_not_be_packed_is_refused(tmp_path: Path) -> None:
     source = ArraySource({"x": torch.zeros(2)})
     (tmp_path / "there.h5").touch()
