@@ -47,3 +47,13 @@ def test_a_summary_without_a_diagnosis_prints_as_before(tmp_path: Path, capsys: 
     said = outcome(summary(), tmp_path, capsys)
     assert "Bound" not in said
     assert "where the time went" in said
+
+
+@pytest.mark.parametrize(("epochs", "text"), [(1, "1 epoch"), (1200, "1,200 epochs")])
+def test_epochs_are_counted_as_people_do(
+    epochs: int, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = outcome(summary(epochs=epochs, epochs_to_target=epochs), tmp_path, capsys).splitlines()
+    assert [line.strip().endswith(f" {text}") for line in lines if line.startswith(("target", "time"))] == [True, True]
+    said = outcome(summary(target_reached=False, epochs_to_target=None), tmp_path, capsys)
+    assert "not reached: give it more stop.epochs" in said

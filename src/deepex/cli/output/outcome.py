@@ -7,7 +7,7 @@ from rich.text import Text
 from deepex.api import Run
 from deepex.record.phases import STEP_PHASES
 from deepex.record.rows import Diagnosis
-from deepex.text import say_percent
+from deepex.text import say_percent, say_plural
 
 
 def print_outcome(run: Run, quiet: bool) -> None:
@@ -22,13 +22,14 @@ def print_outcome(run: Run, quiet: bool) -> None:
 
 def _outcome(run: Run) -> Table:
     summary = run.summary
-    reached = summary.target_reached
-    verdict = f"reached after {summary.epochs_to_target} epochs" if reached else "not reached: give it more stop.epochs"
+    verdict = "not reached: give it more stop.epochs"
+    if summary.epochs_to_target is not None:
+        verdict = f"reached after {say_plural(summary.epochs_to_target, 'epoch')}"
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     rows = {
         summary.metric: f"{summary.value:.4f}",
         "target": f"{summary.target:g}, {verdict}",
-        "time": f"{summary.seconds:.1f} s in {summary.epochs} epochs",
+        "time": f"{summary.seconds:.1f} s in {say_plural(summary.epochs, 'epoch')}",
         "speed": f"{summary.samples_per_second:,.0f} samples/s, {summary.gflops_per_second:.1f} GFLOP/s, "
         f"{say_percent(summary.share_of_peak)} of the {summary.precision} GEMM peak",
         **{name.replace("_", " "): f"{value:.3f}" for name, value in summary.findings.items()},

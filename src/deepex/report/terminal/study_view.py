@@ -13,7 +13,7 @@ from deepex.record.folder import RunFolder
 from deepex.record.logs import read_last_row
 from deepex.record.rows import EPOCHS_FILE, EpochRow
 from deepex.record.study_rows import RunState, read_states
-from deepex.text import say_duration
+from deepex.text import say_duration, say_plural
 
 STYLES = {"done": "green", "running": "bold cyan", "left": "dim", "stopped": "yellow", "failed": "bold red"}
 
@@ -105,7 +105,7 @@ def _tell_run(path: Path, run: RunState) -> Text:
         folder = RunFolder(path / "runs" / run.name)
         if row := read_last_row(folder.path / EPOCHS_FILE):
             last = folder.understand(EPOCHS_FILE, EpochRow.read, row)
-            epochs = f"epoch {last.epoch}" if kind != "done" else f"{last.epoch} epochs"
+            epochs = f"epoch {last.epoch}" if kind != "done" else say_plural(last.epoch, "epoch")
             text = f"{kind}, {epochs}, {last.metric} {last.value:.4f}"
     if kind == "done":
         text += f", {say_duration(run.seconds)}"
