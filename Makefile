@@ -25,7 +25,7 @@ check: $(VENV)/test.done  ## style, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-coverage: $(VENV)/test.done  ## which lines tests reach, and how many of 60 small changes of the code they notice (half an hour)
+coverage: $(VENV)/test.done  ## which lines tests reach, and how many of 60 small changes of the code they notice (three quarters of an hour)
 	$(BIN)/pytest --numprocesses 4 --dist worksteal --cov deepex --cov-report term:skip-covered
 	$(BIN)/python benchmarks/mutation.py --json benchmarks/mutation.json
 
