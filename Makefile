@@ -4,9 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DEBIAN := chromium chromium-driver dataset-fashion-mnist iproute2 procps slurm-wlm slurm-wlm-basic-plugins munge
+BENCH_DEBIAN := g++ libjemalloc2  # torch.compile needs a compiler
 
 .DEFAULT_GOAL := help
-.PHONY: help train test check coverage bench soak science study cluster clean
+.PHONY: help train test check coverage bench soak science study cluster docs dist clean
 
 help:  ## what can be done here
 	@echo "deepex: train scientific deep-learning models, and see where the time goes"
@@ -46,6 +47,20 @@ soak: $(VENV)/test.done  ## kill ranks at random moments in every strategy, and 
 cluster: $(VENV)/test.done  ## train on four hosts that live on this machine, 100 Mbit/s and 1 ms apart (needs root)
 	$(BIN)/deepex cluster -- deepex run protein --sync local:epoch stop.epochs=2
 
+docs: $(VENV)/docs.done  ## build the documentation site; prints the path of its first page
+	rm -rf build/docs build/doctrees
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --conf-dir docs --doctree-dir build/doctrees . build/docs
+	@echo build/docs/index.html
+
+dist: $(VENV)/dist.done  ## build a wheel and a source distribution in dist/, and try the wheel in a clean environment (two minutes)
+	rm -rf dist build/clean
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) -m venv build/clean
+	build/clean/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	build/clean/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt dist/*.whl
+	cd build/clean && bin/python ../../examples/first.py
+
 clean:  ## remove the environment and all caches; runs/ stays
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -58,16 +73,26 @@ $(VENV)/core.done: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/test.done: $(VENV)/core.done $(VENV)/debian.done
-	$(PIP) --editable '.[data,science,test,check]'
+	$(PIP) --editable '.[data,science,test,check,docs,dist]'
 	@touch $@
 
-$(VENV)/bench.done: $(VENV)/core.done
+$(VENV)/bench.done: $(VENV)/core.done $(VENV)/bench-debian.done
 	$(PIP) --editable '.[data,bench]'
 	@touch $@
 
-# Real programs that tests drive. Installed only where one is missing.
-$(VENV)/debian.done: | $(VENV)/core.done
-	@for package in $(DEBIAN); do dpkg -s $$package >/dev/null 2>&1 || missing="$$missing $$package"; done; \
+$(VENV)/docs.done: $(VENV)/core.done
+	$(PIP) --editable '.[docs]'
+	@touch $@
+
+$(VENV)/dist.done: $(VENV)/core.done
+	$(PIP) --editable '.[dist]'
+	@touch $@
+
+# Real programs that tests drive, and what the benchmark's expert preloads. Installed only where one is missing.
+$(VENV)/debian.done: PACKAGES := $(DEBIAN)
+$(VENV)/bench-debian.done: PACKAGES := $(BENCH_DEBIAN)
+$(VENV)/debian.done $(VENV)/bench-debian.done: | $(VENV)/core.done
+	@for package in $(PACKAGES); do dpkg -s $$package >/dev/null 2>&1 || missing="$$missing $$package"; done; \
 	if [ -n "$$missing" ]; then \
 	  if [ "$$(id -u)" = 0 ]; then sudo=; else sudo=sudo; fi; \
 	  $$sudo apt-get update -qq && \

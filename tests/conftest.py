@@ -15,11 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from deepex.sample import Batch
-from deepex.tasks.arrays import ArrayTask
+from deepex.tasks.own import OwnTask, task
 from deepex.train.recipe import Recipe
 from tests.chains import write_chains
 from tests.interpreter import PYTHON
 
+collect_ignore_glob = ["files/*"]  # what tests take, and a user would have
 Command = Callable[..., subprocess.CompletedProcess[str]]
 STAND_IN = "DEEPEX_TEST_PYTHON"
 
@@ -56,22 +57,22 @@ def _squared_error(model: nn.Module, batch: Batch) -> Tensor:
 
 
 @pytest.fixture
-def line() -> ArrayTask:
+def line() -> OwnTask:
     """A plane through noisy points: learned in a second, and only by learning."""
     noise = torch.Generator().manual_seed(0)
     x = torch.randn(600, 4, generator=noise)
     y = x @ torch.tensor([[1.0], [-2.0], [0.5], [3.0]]) + 0.1 * torch.randn(600, 1, generator=noise)
-    return ArrayTask(
+    return task(
         name="line",
-        network=lambda: nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 1)),
-        arrays={"x": x, "y": y},
-        objective=_squared_error,
-        threshold=0.5,
+        model=lambda: nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 1)),
+        data={"x": x, "y": y},
+        loss=_squared_error,
+        target=0.5,
     )
 
 
 @pytest.fixture
-def line_recipe(line: ArrayTask) -> Recipe:
+def line_recipe(line: OwnTask) -> Recipe:
     return Recipe(task=line)
 
 

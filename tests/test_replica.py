@@ -106,7 +106,7 @@ def test_what_cannot_be_a_replica_is_named() -> None:
         Replica(nn.Sequential(nn.LazyLinear(2)))
     two = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
     two[1].weight = nn.Parameter(two[0].get_parameter("weight").data)
-    with pytest.raises(ConfigError, match=r"'1\.weight' and '0\.weight' share memory"):
+    with pytest.raises(ConfigError, match=r"'0\.weight' and '1\.weight' share memory"):
         Replica(two)
 
 

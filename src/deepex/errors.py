@@ -16,6 +16,8 @@ A message says what was given, what is allowed and what to do. Nothing here know
 import difflib
 from collections.abc import Iterable
 
+from deepex.notebook import name_cells
+
 __all__ = [
     "ConfigError",
     "DataError",
@@ -34,6 +36,11 @@ class DeepexError(Exception):
     """Base of all errors that a user can cure."""
 
     exit_code = 1
+    heading = "deepex: error: "
+
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows below a cell: the message, which says all, in place of a traceback through deepex."""
+        return name_cells(f"{self.heading}{self}").splitlines()
 
 
 class UsageError(DeepexError):
@@ -78,6 +85,7 @@ class Interrupted(DeepexError):  # noqa: N818  # stopping is not an error
     """A run that stopped early, with a checkpoint to go on from."""
 
     exit_code = 75
+    heading = "deepex: "
 
 
 def unknown(kind: str, given: str, allowed: Iterable[str]) -> str:

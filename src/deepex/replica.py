@@ -6,6 +6,7 @@ One block is one message, one optimiser call and one checkpoint write. It knows 
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, Protocol, cast, runtime_checkable
 
 import torch
@@ -52,6 +53,8 @@ class Replica:
         gradients: the gradients, in the same order as `weights`.
         statistics: the fp32 buffers (batch-norm's running mean and variance).
         entries: the parameters in the order of the block.
+        collects: whether gradients that a backward adds here are this model's own step: not while another model's
+            step goes backward through this one, as a generator's does through its discriminator.
 
     >>> replica = Replica(nn.Linear(3, 2))
     >>> replica.weights.numel(), replica.gradients.numel()
@@ -61,7 +64,7 @@ class Replica:
     def __init__(
         self, model: nn.Module, layout: Layout = "contiguous", empty: Callable[[int], Tensor] | None = None
     ) -> None:
-        self.model, self.layout = model, layout
+        self.model, self.layout, self.collects = model, layout, True
         trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad][::-1]
         _check_parameters(trainable)
         inner = _channels_last_parameters(model) if layout == "channels_last" else set()
@@ -90,6 +93,13 @@ class Replica:
                 if held.dtype == torch.float32:
                     offset = block.storage_offset() + held.storage_offset() - before.storage_offset()
                     owner._buffers[leaf] = block.as_strided(held.shape, held.stride(), offset)
+
+    def release(self) -> None:
+        """Give the module memory of its own again, with what stands in the blocks, and no gradients."""
+        self.move_to(self.block.clone())
+        for entry in self.entries:
+            entry.parameter.data = entry.parameter.data.clone(memory_format=torch.preserve_format)
+            entry.parameter.grad = None
 
     def weights_sha256(self) -> str:
         """A fingerprint of the weights and statistics, to compare runs bit for bit."""
@@ -142,7 +152,6 @@ def _check_parameters(trainable: list[tuple[str, nn.Parameter]]) -> None:
     """Refuse, by name, what can't be a view into one block of float32."""
     if not trainable:
         raise ConfigError("the model has no trainable weights. Give at least one parameter requires_grad=True.")
-    seen: dict[int, str] = {}
     for name, parameter in trainable:
         if isinstance(parameter, nn.parameter.UninitializedParameter):
             raise ConfigError(
@@ -158,13 +167,19 @@ def _check_parameters(trainable: list[tuple[str, nn.Parameter]]) -> None:
                 f"parameter '{name}' is on {parameter.device} and '{trainable[0][0]}' on {trainable[0][1].device}. "
                 "Build the whole model on one device."
             )
-        storage = parameter.untyped_storage().data_ptr()
-        if storage and storage in seen:
+    spans = sorted((*_span(parameter), name) for name, parameter in trainable if parameter.numel())
+    for (_, end, name), (begin, _, other) in pairwise(spans):
+        if begin < end:
             raise ConfigError(
-                f"parameters '{seen[storage]}' and '{name}' share memory without being one parameter. "
+                f"parameters '{name}' and '{other}' share memory without being one parameter. "
                 "Tie weights by assigning the same nn.Parameter to both places."
             )
-        seen[storage] = name
+
+
+def _span(tensor: Tensor) -> tuple[int, int]:
+    """The addresses from a tensor's first element to behind its last."""
+    steps = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (steps + 1) * tensor.element_size()
 
 
 def _channels_last_parameters(model: nn.Module) -> set[nn.Parameter]:

@@ -18,11 +18,13 @@ def say_duration(seconds: float) -> str:
 
 
 def say_time_left(done: float, total: float, seconds: float) -> str:
-    """What is left of steps or epochs, if all of them are needed.
+    """What is left of steps or epochs, if all of them are needed; nothing where their number is not known.
 
-    >>> say_time_left(10, 40, 30.0), say_time_left(1, 25, 300.0)
-    ('at most 1:30 left', 'at most 2:00:00 left')
+    >>> say_time_left(10, 40, 30.0), say_time_left(1, 25, 300.0), say_time_left(1, 0, 300.0)
+    ('at most 1:30 left', 'at most 2:00:00 left', '')
     """
+    if total < done:
+        return ""
     return f"at most {say_clock(seconds / done * (total - done))} left"
 
 

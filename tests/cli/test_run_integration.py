@@ -17,7 +17,7 @@ from deepex import api
 from deepex.launch.recipes import write_recipe
 from deepex.record.folder import RunFolder
 from deepex.sample import Batch
-from deepex.tasks.arrays import ArrayTask
+from deepex.tasks.own import OwnTask, task
 from deepex.train.recipe import Recipe
 from tests.conftest import Command
 from tests.interpreter import PYTHON
@@ -40,7 +40,7 @@ def test_protein_reaches_its_target(deepex: Command, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def own_task() -> ArrayTask:
+def own_task() -> OwnTask:
     """A task whose steps take long where a variable asks for it, so that a signal finds ranks at work."""
 
     def loss(model: nn.Module, batch: Batch) -> Tensor:
@@ -49,19 +49,17 @@ def own_task() -> ArrayTask:
         return nn.functional.mse_loss(model(batch["x"]), batch["y"])
 
     x = torch.randn(2000, 4, generator=torch.Generator().manual_seed(0))
-    return ArrayTask(
-        network=lambda: nn.Sequential(
-            nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 1)
-        ),
-        arrays={"x": x, "y": x.sum(dim=1, keepdim=True)},
-        objective=loss,
-        threshold=0.0,
+    return task(
+        model=lambda: nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 1)),
+        data={"x": x, "y": x.sum(dim=1, keepdim=True)},
+        loss=loss,
+        target=0.0,
     )
 
 
 @pytest.mark.parametrize("sync", ["local:epoch", "allreduce"])
 def test_two_runs_of_two_ranks_are_equal_also_when_one_is_stopped_and_resumed(
-    deepex: Command, tmp_path: Path, own_task: ArrayTask, sync: str
+    deepex: Command, tmp_path: Path, own_task: OwnTask, sync: str
 ) -> None:
     write_recipe(RunFolder.create(tmp_path / "own"), Recipe(task=own_task))
     words = ["run", "own/recipe.toml", "--ranks", "2", "--sync", sync, "--until", "0", "--no-page"]
@@ -120,8 +118,8 @@ def test_a_mistake_in_a_user_s_own_model_is_shown_where_it_is(tmp_path: Path) ->
     (tmp_path / "own.py").write_text(
         "import deepex as dx, torch\n"
         "from torch import nn\n"
-        "task = dx.ArrayTask(network=lambda: nn.Linear(3, 1), arrays={'x': torch.zeros(500, 2)}, threshold=0.0,\n"
-        "    objective=lambda model, batch: model(batch['x']).mean())\n"
+        "task = dx.task(model=lambda: nn.Linear(3, 1), data={'x': torch.zeros(500, 2)}, target=0.0,\n"
+        "    loss=lambda model, batch: model(batch['x']).mean())\n"
         "dx.run(task, ranks=2, out='run')\n"
     )
     done = subprocess.run([sys.executable, "own.py"], cwd=tmp_path, capture_output=True, text=True, timeout=100)
@@ -130,7 +128,7 @@ def test_a_mistake_in_a_user_s_own_model_is_shown_where_it_is(tmp_path: Path) ->
     assert "own.py, line 4: mat1 and mat2 shapes cannot be multiplied (64x2 and 3x1)" in done.stderr
 
 
-def test_a_run_in_python_leaves_signals_as_they_were(tmp_path: Path, own_task: ArrayTask) -> None:
+def test_a_run_in_python_leaves_signals_as_they_were(tmp_path: Path, own_task: OwnTask) -> None:
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
     before = [signal.getsignal(number) for number in numbers]
     settings = {"stop.epochs": 1, "data.batch": 100}

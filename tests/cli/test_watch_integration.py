@@ -23,9 +23,9 @@ from torch import nn
 noise = torch.Generator().manual_seed(0)
 x = torch.randn(2000, 4, generator=noise)
 y = x @ torch.tensor([[1.0], [-2.0], [0.5], [3.0]])
-task = dx.ArrayTask(
-    name="plane", network=lambda: nn.Linear(4, 1), arrays={"x": x, "y": y}, threshold=0.0,
-    objective=lambda model, batch: (model(batch["x"]) - batch["y"]).square().mean())
+task = dx.task(
+    name="plane", model=lambda: nn.Linear(4, 1), data={"x": x, "y": y}, target=0.0,
+    loss=lambda model, batch: (model(batch["x"]) - batch["y"]).square().mean())
 dx.run(task, out="run", settings={"stop.epochs": int(sys.argv[1]), "data.batch": 4})
 """
 WATCH = (PYTHON, "-m", "deepex", "watch", "run")

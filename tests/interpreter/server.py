@@ -99,6 +99,7 @@ def run(words: list[str]) -> None:
             sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]  # a file of `_take_place`
         else:
             warnings.simplefilter(words.pop(0))  # type: ignore[arg-type]  # `ignore`, in all that we start
+    sys.path[:0] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     kind = words[0]
     if kind == "-m":
         sys.argv = words[1:]

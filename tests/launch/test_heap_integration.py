@@ -15,7 +15,7 @@ import torch
 from deepex.data import DataConfig
 from deepex.launch.start import start
 from deepex.models.cosmoflow import CosmoFlow
-from deepex.tasks.arrays import ArrayTask
+from deepex.tasks.own import task
 from deepex.train.recipe import Recipe, StopConfig
 
 torch.manual_seed(0)  # activations of 40 MiB: malloc learns to keep up to 32 MiB by itself
@@ -25,10 +25,10 @@ def error(model, batch):
     faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
     return torch.nn.functional.mse_loss(model(batch["x"]), batch["y"])
 
-task = ArrayTask(
-    network=lambda: CosmoFlow(shape=(2, 32, 32, 32)),
-    arrays={"x": torch.rand(80, 2, 32, 32, 32), "y": torch.rand(80, 4)},
-    objective=error, threshold=-1.0,
+task = task(
+    model=lambda: CosmoFlow(shape=(2, 32, 32, 32)),
+    data={"x": torch.rand(80, 2, 32, 32, 32), "y": torch.rand(80, 4)},
+    loss=error, target=-1.0,
 )
 recipe = Recipe(task=task, data=DataConfig(batch=10), stop=StopConfig(epochs=1), keep_heap=sys.argv[1] == "keep")
 with tempfile.TemporaryDirectory() as folder:

@@ -22,7 +22,8 @@ def test_each_optimiser_of_the_table_is_built_from_keys_that_a_recipe_has(name: 
 
 
 def test_a_name_that_is_not_in_the_table_is_answered_with_those_that_are() -> None:
-    with pytest.raises(ConfigError, match=rf"Did you mean 'rmsprop'\? Allowed: {', '.join(sorted(OPTIMISERS))}"):
+    allowed = ", ".join(sorted([*OPTIMISERS, "file.py:name"]))
+    with pytest.raises(ConfigError, match=rf"Did you mean 'rmsprop'\? Allowed: {allowed}"):
         OptimiserConfig(name="rmsprob")
 
 

@@ -100,10 +100,13 @@ def test_a_file_that_is_not_understood_is_named_with_its_version(deepex: Command
     assert "made by deepex 0.1.0" in done.stderr
 
 
-def test_a_task_whose_modules_have_moved_is_refused_with_the_version(deepex: Command, old: Path) -> None:
-    (old / "run/task.pkl").write_bytes(b"cdeepex.data.augment\nFlip\n.")  # where version 0.1 had it
+def test_a_task_of_one_s_own_has_its_page_and_is_not_loaded(deepex: Command, old: Path) -> None:
+    (old / "run/task.pkl").write_bytes(b"cos\nsystem\n(S'touch loaded'\ntR.")
+    recipe = old / "run/recipe.toml"
+    recipe.write_text(recipe.read_text().replace('name = "protein"', 'name = "mine"'))
     done = deepex("report", "run")
-    assert done.returncode == 2
-    assert (
-        "run/task.pkl can't be read: No module named 'deepex.data.augment'. It was made by deepex 0.1.0" in done.stderr
-    )
+    assert done.returncode == 0, done.stderr
+    again = deepex("run", "run/recipe.toml", "--out", "again")
+    assert again.returncode == 2
+    assert "run/task.pkl is a task of your own as deepex 0.1 kept it" in again.stderr
+    assert not (old / "loaded").exists()

@@ -22,7 +22,7 @@ from deepex.launch.recipes import write_recipe
 from deepex.record.folder import RunFolder
 from deepex.record.study_rows import Estimate
 from deepex.sample import Batch
-from deepex.tasks.arrays import ArrayTask
+from deepex.tasks.own import OwnTask, task
 from deepex.train.recipe import Recipe, StopConfig
 
 REPOSITORY = Path(__file__).parents[2]  # where runs find the module that this task is of
@@ -33,17 +33,17 @@ def squared_error(model: nn.Module, batch: Batch) -> Tensor:
     return error.square().mean()
 
 
-def plane() -> ArrayTask:
+def plane() -> OwnTask:
     """A plane through noisy points, which takes a few epochs."""
     noise = torch.Generator().manual_seed(0)
     x = torch.randn(600, 4, generator=noise)
     y = x @ torch.tensor([[1.0], [-2.0], [0.5], [3.0]]) + 0.1 * torch.randn(600, 1, generator=noise)
-    return ArrayTask(
+    return task(
         name="plane",
-        network=lambda: nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 1)),
-        arrays={"x": x, "y": y},
-        objective=squared_error,
-        threshold=0.5,
+        model=lambda: nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 1)),
+        data={"x": x, "y": y},
+        loss=squared_error,
+        target=0.5,
     )
 
 
@@ -175,8 +175,8 @@ def test_a_killed_study_goes_on_and_runs_nothing_twice(kill: signal.Signals, tmp
     assert states(study) == {first: "done", second: "done"}
     epochs = [json.loads(line)["epoch"] for line in rows.read_text().splitlines()]
     assert epochs == list(range(1, 121))
-    chosen = {"ranks": int(second[0]), "seed": int(second[-1])}
-    never_killed = api.run(recipe, out=tmp_path / "whole", verbosity="quiet", page=False, **chosen)
+    ranks, seed = int(second[0]), int(second[-1])
+    never_killed = api.run(recipe, ranks=ranks, seed=seed, out=tmp_path / "whole", verbosity="quiet", page=False)
     found = json.loads((rows.parent / "summary.json").read_text())
     assert found["weights_sha256"] == never_killed.summary.weights_sha256
 

@@ -16,6 +16,9 @@ def test_the_written_form_names_a_strategy() -> None:
     ("text", "said"),
     [
         ("alreduce", "Did you mean 'allreduce'? Allowed: "),
+        ("lokal:epoch", "Did you mean 'local:epoch'? Allowed: "),
+        ("lokal:epoch", "As code of your own, 'lokal:epoch': there is no module 'lokal'"),
+        ("hierarchical(allreduce,no.py:Mine)", "there is no file"),
         ("allreduce:4", "takes no argument"),
         ("local:0", "from 1"),
         ("local", "from 1"),

@@ -23,8 +23,7 @@ def _save(file: Path, array: NDArray[Any]) -> None:
     file.write_bytes(gzip.compress(head + array.astype(np.uint8).tobytes()))
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> str:
+def write_stripes(folder: Path) -> None:
     """Bright stripes at a height that tells the class, 80 to learn from and 40 to be judged by."""
     generator = np.random.default_rng(0)
     for part, count in (("train", 80), ("t10k", 40)):
@@ -32,8 +31,13 @@ def folder(tmp_path: Path) -> str:
         images = generator.integers(0, 60, (count, 28, 28))
         for image, label in zip(images, labels, strict=True):
             image[2 + 2 * label : 5 + 2 * label, 4:20] = 220
-        _save(tmp_path / f"{part}-images-idx3-ubyte.gz", images)
-        _save(tmp_path / f"{part}-labels-idx1-ubyte.gz", labels)
+        _save(folder / f"{part}-images-idx3-ubyte.gz", images)
+        _save(folder / f"{part}-labels-idx1-ubyte.gz", labels)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    write_stripes(tmp_path)
     return str(tmp_path)
 
 

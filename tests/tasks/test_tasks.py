@@ -10,8 +10,8 @@ from torch import nn
 from deepex.config import merge, override, to_tree
 from deepex.errors import UsageError
 from deepex.tasks import TASKS, TASKS_WITH_MAKERS, data_maker, data_path, default_recipe, is_built_in
-from deepex.tasks.arrays import ArrayTask
 from deepex.tasks.data.make import write_pictures
+from deepex.tasks.own import task
 
 
 def sizes_of(name: str) -> tuple[str, ...]:
@@ -60,11 +60,11 @@ def test_data_that_is_there_is_found_by_the_task_s_name(tmp_path: Path, monkeypa
 
 
 def test_a_task_of_the_user_s_own_is_not_of_the_table_whatever_it_is_called() -> None:
-    task = ArrayTask(
+    own = task(
         name="protein",
-        network=lambda: nn.Linear(1, 1),
-        arrays={"x": torch.zeros(4, 1)},
-        objective=lambda model, batch: model(batch["x"]).mean(),
-        threshold=0.0,
+        model=lambda: nn.Linear(1, 1),
+        data={"x": torch.zeros(4, 1)},
+        loss=lambda model, batch: model(batch["x"]).mean(),
+        target=0.0,
     )
-    assert not is_built_in(task)
+    assert not is_built_in(own)

@@ -12,7 +12,7 @@ from deepex.data.feeding.convert import Convert
 from deepex.data.source import Indices
 from deepex.fabric import Fabric, SoloFabric
 from deepex.sample import Batch, Field, SampleSpec
-from deepex.tasks.arrays import ArrayTask
+from deepex.tasks.own import OwnTask, task
 from deepex.testing.ranks import on_ranks
 from deepex.train.evaluate import MOST_BYTES, MOST_SAMPLES, evaluate, plan_evaluation
 from deepex.train.task import Tally
@@ -48,16 +48,16 @@ def measure(model: nn.Module, batch: Batch) -> torch.Tensor:
     return error
 
 
-def make(source: SlowSource, world: World) -> tuple[ArrayTask, nn.Module, Feed]:
+def make(source: SlowSource, world: World) -> tuple[OwnTask, nn.Module, Feed]:
     """A task that averages something of its samples, a model that is the same everywhere, and a rank's feed."""
     preparation = Preparation(convert={"x": Convert(scale=(100.0,))})
-    task = ArrayTask(network=lambda: nn.Linear(3, 1), arrays=source, objective=measure, threshold=0.0)
+    own = task(model=lambda: nn.Linear(3, 1), data=source, loss=measure, target=0.0)
     plan = plan_evaluation(preparation.spec(source.spec), len(source), world)
     torch.manual_seed(0)
-    return task, task.model(), Feed(source, plan, torch.device("cpu"), preparation)
+    return own, own.model(), Feed(source, plan, torch.device("cpu"), preparation)
 
 
-def value_of_all(task: ArrayTask, model: nn.Module) -> float:
+def value_of_all(task: OwnTask, model: nn.Module) -> float:
     """The metric by plain slices of all samples, as a rank alone would count them."""
     numbers = np.arange(COUNT)
     x = torch.from_numpy(np.stack([numbers, numbers % 7, numbers % 5], axis=1).astype(np.float32) / np.float32(100))

@@ -9,7 +9,7 @@ import pytest
 from deepex.data import Splits, Subset
 from deepex.errors import ConfigError, DataError
 from deepex.launch.start import start
-from deepex.tasks.arrays import ArrayTask
+from deepex.tasks.own import OwnTask
 from deepex.train.input import open_data
 from deepex.train.recipe import Recipe
 
@@ -17,7 +17,7 @@ NONE = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneSided(ArrayTask):
+class OneSided(OwnTask):
     """A task of which one split is empty."""
 
     empty: str = "validation"
@@ -36,7 +36,7 @@ class OneSided(ArrayTask):
     ],
 )
 def test_a_split_without_samples_is_refused_before_anything_is_written(
-    line: ArrayTask, tmp_path: Path, empty: str, said: str
+    line: OwnTask, tmp_path: Path, empty: str, said: str
 ) -> None:
     one_sided = OneSided(**vars(line), empty=empty)
     with pytest.raises(DataError) as raised:

@@ -21,7 +21,7 @@ from deepex.data.statistics import Moments
 from deepex.errors import ConfigError, DataError
 from deepex.launch.start import start
 from deepex.sample import Batch, Field, SampleSpec
-from deepex.tasks.arrays import ArrayTask
+from deepex.tasks.own import task
 from deepex.train.recipe import Recipe, StopConfig
 from tests.interpreter import PYTHON
 
@@ -32,11 +32,11 @@ import sys, torch, deepex as dx
 from torch import nn
 from deepex.data import Preparation
 from deepex.data.feeding.convert import Convert
-task = dx.ArrayTask(
-    network=lambda: nn.Linear(64, 1),
-    arrays=sys.argv[1],
-    objective=lambda model, batch: model(batch["x"][:, :64]).square().mean(),
-    threshold=-1.0,
+task = dx.task(
+    model=lambda: nn.Linear(64, 1),
+    data=sys.argv[1],
+    loss=lambda model, batch: model(batch["x"][:, :64]).square().mean(),
+    target=-1.0,
     preparation=Preparation(convert={"x": Convert(scale=(255.0,))}),
 )
 dx.run(task, out="run", settings={"data.memory_gib": 0.8, "data.batch": 128, "stop.epochs": 1})
@@ -82,15 +82,15 @@ def cross_entropy(model: nn.Module, batch: Batch) -> torch.Tensor:
 
 
 def recipe(data: object, **settings: object) -> Recipe:
-    task = ArrayTask(
-        network=lambda: nn.Linear(3, 2),
-        arrays=data,  # type: ignore[arg-type]  # sources of several kinds
-        objective=cross_entropy,
-        threshold=0.0,
+    own = task(
+        model=lambda: nn.Linear(3, 2),
+        data=data,
+        loss=cross_entropy,
+        target=0.0,
         preparation=Preparation(convert={"x": Convert(scale=(2.0,))}),
     )
     config = replace(DataConfig(batch=16), **settings)  # type: ignore[arg-type]  # of several types
-    return Recipe(task=task, data=config, stop=StopConfig(epochs=2))
+    return Recipe(task=own, data=config, stop=StopConfig(epochs=2))
 
 
 @pytest.mark.parametrize(
@@ -164,17 +164,16 @@ import os, sys, torch, deepex as dx
 from pathlib import Path
 from torch import nn
 
-class Logged(dx.ArrayTask):
-    def data(self):
-        with open("opened.txt", "a") as file:
-            file.write(f"{os.getpid()}\\n")
-        return super().data()
+def open_logged():
+    with open("opened.txt", "a") as file:
+        file.write(f"{os.getpid()}\\n")
+    return {"x": torch.randn(200, 4)}
 
-task = Logged(
-    network=lambda: nn.Linear(4, 1),
-    arrays={"x": torch.randn(200, 4)},
-    objective=lambda model, batch: model(batch["x"]).square().mean(),
-    threshold=-1.0,
+task = dx.task(
+    model=lambda: nn.Linear(4, 1),
+    data=open_logged,
+    loss=lambda model, batch: model(batch["x"]).square().mean(),
+    target=-1.0,
 )
 if __name__ == "__main__":
     dx.run(task, out="run", ranks=int(sys.argv[1]), settings={"data.batch": 16, "stop.epochs": 2})

@@ -15,15 +15,17 @@ from deepex.launch.start import resume, start
 from deepex.optim import ScheduleConfig
 from deepex.report import write_report
 from deepex.sample import Batch
-from deepex.tasks.arrays import ArrayTask
+from deepex.tasks.own import OwnTask
 from deepex.train import checkpoint
 from deepex.train.recipe import Recipe, StopConfig
+from deepex.train.task import Loss
 
 TRIALS = 16  # steps on the first batch that only measure
 ENDLESS = StopConfig(epochs=4, target=-1.0)  # a squared error never gets there
 
 
 def test_a_run_reaches_its_target_and_leaves_a_whole_record(line_recipe: Recipe, tmp_path: Path) -> None:
+    threads = torch.get_num_threads()
     folder = start(line_recipe, tmp_path / "run", "quiet")
     summary = folder.read_json("summary.json")
     rows = folder.read_lines("metrics.jsonl")
@@ -41,7 +43,8 @@ def test_a_run_reaches_its_target_and_leaves_a_whole_record(line_recipe: Recipe,
     (place,) = record["places"]
     assert place["host"] == record["hardware"]["host"]
     assert place["threads"] == place["cores"] == len(os.sched_getaffinity(0))
-    assert summary["threads"] == torch.get_num_threads() == 1  # the step is too small to share
+    assert summary["threads"] == 1  # the step is too small to share
+    assert torch.get_num_threads() == threads  # what comes after the run in this process is left alone
     assert place["heap_kept"]
     assert record["versions"]["torch"].startswith("2.")
     assert {"commit", "clean"} <= set(record["code"])
@@ -74,11 +77,11 @@ def test_the_same_recipe_gives_the_same_bits(line_recipe: Recipe, tmp_path: Path
     assert hashes[0] == hashes[1] != other
 
 
-def interrupted_at(call: int, task: ArrayTask, marker: Path) -> ArrayTask:
+def interrupted_at(call: int, task: OwnTask, marker: Path) -> OwnTask:
     """The task, with a real SIGINT in its `call`-th step; the marker is made then, so that it comes only once."""
     calls = 0
 
-    def objective(model: nn.Module, batch: Batch) -> Tensor:
+    def objective(model: nn.Module, batch: Batch) -> Tensor | Loss:
         nonlocal calls
         calls += model.training
         if calls == call and not marker.exists():
@@ -90,7 +93,7 @@ def interrupted_at(call: int, task: ArrayTask, marker: Path) -> ArrayTask:
 
 
 @pytest.mark.parametrize("sync", ["allreduce", "local:3"])
-def test_a_run_stopped_by_a_signal_goes_on_bit_for_bit(line: ArrayTask, tmp_path: Path, sync: str) -> None:
+def test_a_run_stopped_by_a_signal_goes_on_bit_for_bit(line: OwnTask, tmp_path: Path, sync: str) -> None:
     recipe = Recipe(task=line, stop=ENDLESS, sync=sync)
     whole = start(recipe, tmp_path / "whole", "quiet")
     before = signal.getsignal(signal.SIGINT)
@@ -109,12 +112,12 @@ def test_a_run_stopped_by_a_signal_goes_on_bit_for_bit(line: ArrayTask, tmp_path
         resume(tmp_path / "parts", "quiet")
 
 
-def test_a_run_that_dies_between_checkpoints_repeats_only_what_was_lost(line: ArrayTask, tmp_path: Path) -> None:
+def test_a_run_that_dies_between_checkpoints_repeats_only_what_was_lost(line: OwnTask, tmp_path: Path) -> None:
     recipe = Recipe(task=line, stop=ENDLESS, checkpoint_epochs=2)
     whole = start(recipe, tmp_path / "whole", "quiet")
     calls = 0
 
-    def dies_once(model: nn.Module, batch: Batch) -> Tensor:
+    def dies_once(model: nn.Module, batch: Batch) -> Tensor | Loss:
         nonlocal calls
         calls += model.training
         if calls == TRIALS + 26:  # seven steps an epoch: in the fourth
@@ -129,7 +132,7 @@ def test_a_run_that_dies_between_checkpoints_repeats_only_what_was_lost(line: Ar
     assert whole.read_json("summary.json")["weights_sha256"] == parts.read_json("summary.json")["weights_sha256"]
 
 
-def test_a_loss_that_is_not_a_number_names_step_rank_and_checkpoint(line: ArrayTask, tmp_path: Path) -> None:
+def test_a_loss_that_is_not_a_number_names_step_rank_and_checkpoint(line: OwnTask, tmp_path: Path) -> None:
     recipe = Recipe(task=line, stop=ENDLESS)
     explosive = replace(recipe, optimiser=replace(recipe.optimiser, name="sgd", learning_rate=1e30))
     with pytest.raises(TrainingError) as raised:
@@ -141,7 +144,7 @@ def test_a_loss_that_is_not_a_number_names_step_rank_and_checkpoint(line: ArrayT
     assert "smaller optimiser.learning_rate than 1e+30" in str(raised.value)
 
 
-def test_a_damaged_checkpoint_is_named_with_both_hashes(line: ArrayTask, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_named_with_both_hashes(line: OwnTask, tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         start(
             Recipe(task=interrupted_at(TRIALS + 4, line, tmp_path / "marker"), stop=ENDLESS), tmp_path / "run", "quiet"

@@ -28,3 +28,11 @@ def test_no_part_of_a_loss_takes_the_total_s_name() -> None:
 def test_targets_have_a_direction() -> None:
     assert Target(metric="error", threshold=0.1).reached(0.05)
     assert not Target(metric="accuracy", threshold=0.9, direction="max").reached(0.05)
+
+
+def test_a_target_without_a_threshold_is_never_reached_and_still_tells_better_from_worse() -> None:
+    target = Target(metric="accuracy", direction="max")
+    assert str(target) == "none"
+    assert not target.reached(float("inf"))
+    assert target.is_better(0.6, 0.5)
+    assert not any(target.is_better(value, 0.5) for value in (0.5, 0.4, math.nan))

@@ -4,8 +4,8 @@ import sys
 
 import typer
 
-from deepex.cli import bench, cluster, data, doctor, report, resume, run, study, tasks, watch
-from deepex.errors import DeepexError, Interrupted, PeerError, TrainingError
+from deepex.cli import bench, cluster, data, doctor, export, report, resume, run, study, tasks, watch
+from deepex.errors import DeepexError, PeerError, TrainingError
 from deepex.launch.rank import leave
 from deepex.launch.start import is_first_rank
 
@@ -25,6 +25,9 @@ app.command("report", epilog="Example:  deepex report runs/2026-01-31_120000_pro
 app.command("study", epilog="Example:  deepex study protein --ranks 1,2 --sync allreduce,local:epoch --repeats 2")(
     study.study
 )
+app.command(
+    "export", epilog="Example:  deepex export runs/2026-01-31_120000_protein_allreduce_2r_ab12 weights.safetensors"
+)(export.export)
 app.command("doctor", epilog="Example:  deepex doctor")(doctor.doctor)
 app.command(
     "cluster", epilog="Example:  deepex cluster --hosts 2 -- deepex run protein --sync local:epoch stop.epochs=2"
@@ -46,8 +49,7 @@ def run_command(words: list[str]) -> int:
         return end.code if isinstance(end.code, int) else 0
     except DeepexError as error:
         if _tells(error):
-            kind = "" if isinstance(error, Interrupted) else "error: "
-            print(f"deepex: {kind}{error}", file=sys.stderr, flush=True)
+            print(f"{error.heading}{error}", file=sys.stderr, flush=True)
         return error.exit_code
     return 0
 

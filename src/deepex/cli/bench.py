@@ -20,6 +20,7 @@ from deepex.bench.input.data import BYTES_A_SAMPLE, LEAST_SAMPLES
 from deepex.bench.step import benchmark as step_bench
 from deepex.bench.step import table as step_table
 from deepex.bench.step.layers import layer_table, watch_layers
+from deepex.bench.step.variants import VARIANTS
 from deepex.bench.step.workloads import WORKLOADS
 from deepex.bench.sync import benchmark as sync_bench
 from deepex.bench.sync import table as sync_table
@@ -55,22 +56,29 @@ def step(
     workload: Annotated[
         list[str] | None, typer.Option(help=f"One of {', '.join(WORKLOADS)}; again for another. [default: all]")
     ] = None,
+    variant: Annotated[
+        list[str] | None, typer.Option(help=f"One of {', '.join(VARIANTS)}; again for another. [default: all]")
+    ] = None,
     repeats: Annotated[int, typer.Option(help="Turns of each variant.")] = 7,
     json_file: JsonOption = None,
     markdown_file: MarkdownOption = None,
 ) -> None:
-    """Time a step of the plain PyTorch loop, Lightning, Accelerate and deepex, taking turns on all cores."""
+    """Time a step of deepex beside what people run and what an expert could write by hand, all taking turns."""
     names = choose_names("workload", workload, WORKLOADS)
     check_count("repeats", repeats)
     output = BenchmarkOutput(json_file, markdown_file)
-    variants, missing = step_bench.available_variants()
+    named = choose_names("variant", variant, VARIANTS) if variant else []
+    variants, missing = step_bench.available_variants(named)
+    if not variants:
+        raise UsageError(f"--variant {named[0]} needs {missing[0]}. pip install 'deepex[bench]' brings it in.")
     console = output.open_console(missing)
-    with console.status("starting") as status:
-        rows = step_bench.measure(names, variants, repeats, status.update)
-    console.print(step_table.terminal_table(rows))
-    for line in (step_table.LEGEND, *step_table.conclusions(rows)):
-        console.print(line)
-    command = f"deepex bench step{repeat_options('workload', names, WORKLOADS)} --repeats {repeats}"
+    # No thread that draws while others are timed: text is drawn when it changes.
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        rows = step_bench.measure(names, variants, repeats, lambda text: live.update(text, refresh=True))
+    for printed in (*step_table.terminal_tables(rows), *step_table.LEGEND, *step_table.conclusions(rows)):
+        console.print(printed)
+    options = repeat_options("workload", names, WORKLOADS) + repeat_options("variant", named, VARIANTS)
+    command = f"deepex bench step{options} --repeats {repeats}"
     tables = step_table.markdown(rows, describe_benchmark(STEP_PACKAGES, command))
     output.write(console, step_bench.to_json(rows), tables)
 

@@ -89,7 +89,7 @@ class RunNews:
         lines = [] if self._condition else [f"{run.recipe.task}: {describe_run(run)}"]
         for row in run.rows:
             if row.epoch > self._last_epoch:
-                lines.append(describe_epoch(row, run.num_epochs, str(run.target or "unknown")))
+                lines.append(describe_epoch(row, run.num_epochs, str(run.target or "")))
                 lines += [bound] if (bound := self._bounds.hear(row)) else []
         self._last_epoch = run.rows[-1].epoch if run.rows else 0
         if run.condition != self._condition:

@@ -1,7 +1,7 @@
 """Source: where samples come from, by index. Here the protocol, arrays in memory, and a part of another source."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -30,6 +30,20 @@ class Source(Protocol):
 
     def name(self, index: int) -> str:
         """What this sample is called: no other has this name, and it keeps it when samples are added."""
+
+
+@runtime_checkable
+class RandomSource(Protocol):
+    """A source that may draw its samples at random, as a data set with augmentations of its own does.
+
+    `draws` is whether it does. Its samples are not cached, and are read by the step itself: reading one draws from
+    generators that the model draws from too.
+    """
+
+    draws: bool
+
+    def read_drawn(self, indices: Indices, out: Batch, draw_for: tuple[int, int] | None) -> None:
+        """As `read`, with what is drawn following from (seed, epoch) and the sample alone."""
 
 
 class ArraySource:
@@ -96,8 +110,21 @@ class Subset:
     def read(self, indices: Indices, out: Batch) -> None:
         self.source.read(self.indices[np.asarray(indices)], out)
 
+    def read_drawn(self, indices: Indices, out: Batch, draw_for: tuple[int, int] | None) -> None:
+        assert isinstance(self.source, RandomSource), "asked only where samples are drawn"
+        self.source.read_drawn(self.indices[np.asarray(indices)], out, draw_for)
+
+    @property
+    def draws(self) -> bool:
+        return draws(self.source)
+
     def name(self, index: int) -> str:
         return self.source.name(int(self.indices[index]))
+
+
+def draws(source: Source) -> bool:
+    """Whether a source draws its samples at random."""
+    return isinstance(source, RandomSource) and source.draws
 
 
 def read_all(source: Source, limit: int | None = None) -> Batch:

@@ -4,12 +4,17 @@ It knows texts under names, and nothing of collectives.
 """
 
 from datetime import timedelta
+from itertools import count
 
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore  # torch.distributed leaves them out of its types
 
 from deepex.errors import PeerError
 from deepex.fabric.heartbeat import Heartbeat, StoreHeartbeat, peer_error
 from deepex.world import World
+
+# By address and rank, with a number for each time that it meets there: a process may run one run after another, and
+# the store of the first, which rank 0 may serve, is that of all.
+_stores: dict[tuple[str, int], tuple[TCPStore, "count[int]"]] = {}
 
 
 class Rendezvous:
@@ -28,7 +33,11 @@ class Rendezvous:
         timeout = timedelta(seconds=timeout_seconds)
         serves = world.is_first and not agent_store
         try:
-            self._tcp = TCPStore(host, int(port), world.size, is_master=serves, timeout=timeout, wait_for_workers=False)
+            if (address, world.rank) not in _stores:
+                _stores[address, world.rank] = (
+                    TCPStore(host, int(port), world.size, is_master=serves, timeout=timeout, wait_for_workers=False),
+                    count(),
+                )
             own = TCPStore(host, int(port), world.size, is_master=False, timeout=timeout, wait_for_workers=False)
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
@@ -36,13 +45,16 @@ class Rendezvous:
                 f"{world}: no rendezvous at {address} within {timeout_seconds:g} s ({reason}). Look for an error of "
                 "rank 0, which serves it, and whether its host and port can be reached from here."
             ) from error
+        self._tcp, numbers = _stores[address, world.rank]
+        self._tcp.set_timeout(timeout)
+        self._prefix = f"deepex/{next(numbers)}"  # an agent keeps keys of its own there, and earlier runs left theirs
         self.heartbeat: Heartbeat = StoreHeartbeat(
-            PrefixStore("deepex/heartbeat", own), world, timeout_seconds, serves=serves
+            PrefixStore(f"{self._prefix}/heartbeat", own), world, timeout_seconds, serves=serves
         )
 
     def store(self, name: str) -> Store:
         """A part of the store that no other name shares."""
-        return PrefixStore(f"deepex/{name}", self._tcp)  # an agent keeps keys of its own there
+        return PrefixStore(f"{self._prefix}/{name}", self._tcp)
 
     def exchange(self, name: str, text: str) -> list[str]:
         """Every rank's text under a name that is used once, in rank order; the slow way, before there is a fabric."""

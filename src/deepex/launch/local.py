@@ -6,8 +6,9 @@ import secrets
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from torch.distributed.elastic.multiprocessing.api import SignalException
@@ -30,6 +31,18 @@ SECONDS_TO_SAVE = 300  # how long a stopped rank may take to write its checkpoin
 
 def start_local_ranks(folder: RunFolder, num_ranks: int, verbosity: Verbosity) -> None:
     """Run the recipe in `folder` on this machine with `num_ranks` ranks; an error of a rank is raised here."""
+    try:
+        start_ranks(["-m", "deepex.launch", "run", str(folder.path), verbosity], num_ranks)
+    except SignalException as signalled:
+        if not (folder.path / SUMMARY_FILE).exists():  # else the signal came when the last step was done
+            raise _stopped(folder, signalled) from None
+
+
+def start_ranks(words: Sequence[str], num_ranks: int) -> None:
+    """Run the interpreter with these words on this machine as `num_ranks` ranks, and wait for them.
+
+    An error of a rank is raised here, and a SignalException when this process is signalled, once ranks have ended.
+    """
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -43,17 +56,28 @@ def start_local_ranks(folder: RunFolder, num_ranks: int, verbosity: Verbosity) -
     )
     for module in ("", ".agent.server.api"):  # errors and signals are told below, once
         logging.getLogger(f"torch.distributed.elastic{module}").setLevel(logging.CRITICAL)
-    threads = max(1, len(os.sched_getaffinity(0)) // num_ranks)
-    os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # else the agent sets 1 and says so
-    command = ["-m", "deepex.launch", str(folder.path), verbosity]
     try:
-        with _handlers_put_back():
-            elastic_launch(config, sys.executable)(*command)
+        with _handlers_put_back(), _environment_for(num_ranks):
+            elastic_launch(config, sys.executable)(*words)
     except ChildFailedError as failed:
         raise _first_cause(list(failed.failures.values())) from None
-    except SignalException as signalled:
-        if not (folder.path / SUMMARY_FILE).exists():  # else the signal came when the last step was done
-            raise _stopped(folder, signalled) from None
+
+
+@contextmanager
+def _environment_for(num_ranks: int) -> Iterator[None]:
+    """What ranks inherit: threads, and where this process finds modules, so that they find a user's own too."""
+    threads = max(1, len(os.sched_getaffinity(0)) // num_ranks)
+    ours = {
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads)),  # else the agent sets 1 and says so
+        "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+    }
+    before = {name: os.environ.get(name) for name in ours}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 @contextmanager

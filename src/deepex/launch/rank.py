@@ -39,9 +39,10 @@ def run_rank(recipe: Recipe, launched: Launched | None, open_folder: OpenFolder,
 
 @contextmanager
 def join(launched: Launched | None, timeout_seconds: float, fabric: FabricName = "auto") -> Iterator[Fabric]:
-    """How this process talks to its peers: as a launcher's rank, or alone."""
+    """How this process talks to its peers: as a launcher's rank, or alone, in a process that may go on afterwards."""
     if launched is None:
-        yield SoloFabric(World())
+        with _process_put_back():
+            yield SoloFabric(World())
         return
     rendezvous = Rendezvous(
         launched.world, address=launched.address, agent_store=launched.agent_store, timeout_seconds=timeout_seconds
@@ -84,6 +85,19 @@ def set_up_process(recipe: Recipe, threads: int) -> dict[str, Any]:
     torch.set_deterministic_debug_mode("warn")
     deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # a property that torch hides; it costs time
     return done
+
+
+@contextmanager
+def _process_put_back() -> Iterator[None]:
+    """What torch is told for a run is afterwards as it was before: a notebook computes on, with all its threads."""
+    threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
+    fills = deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]  # as above
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_deterministic_debug_mode(mode)
+        deterministic.fill_uninitialized_memory = fills  # type: ignore[attr-defined]  # as above
 
 
 def leave(exit_code: int) -> NoReturn:

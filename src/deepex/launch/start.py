@@ -1,5 +1,6 @@
 """Starting and resuming runs: the same call alone, with local ranks, or inside a world that a launcher made."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from deepex.launch.detect import find_world
 from deepex.launch.launchers.launcher import Launched
 from deepex.launch.local import start_local_ranks
 from deepex.launch.rank import run_rank
-from deepex.launch.recipes import read_recipe, write_recipe
+from deepex.launch.recipes import name_code, pack_recipe, read_recipe
 from deepex.record.folder import RunFolder, new_run_name
 from deepex.record.provenance import gather_record, write_record
 from deepex.record.sinks.progress import Verbosity
@@ -21,6 +22,8 @@ from deepex.train.input import describe_data, open_data
 from deepex.train.recipe import Recipe
 
 RUNS = Path("runs")
+TellFolder = Callable[[RunFolder], object]
+"""Told of a run's directory as soon as it is there, in the process that speaks for the run."""
 
 
 def is_first_rank() -> bool:
@@ -29,9 +32,11 @@ def is_first_rank() -> bool:
     return launched is None or launched.world.is_first
 
 
-def start(recipe: Recipe, out: Path | None, verbosity: Verbosity) -> RunFolder:
+def start(
+    recipe: Recipe, out: Path | None, verbosity: Verbosity, tell_folder: TellFolder = lambda folder: None
+) -> RunFolder:
     """Run a recipe into a new directory: `out`, or a fresh name under runs/."""
-    launched = find_world()
+    launched, recipe = find_world(), name_code(recipe)
     if launched is not None:
         recipe = _fit_world(recipe, launched)
     elif recipe.world.fabric == "mpi" and recipe.world.ranks > 1:
@@ -43,16 +48,20 @@ def start(recipe: Recipe, out: Path | None, verbosity: Verbosity) -> RunFolder:
     path = out or RUNS / new_run_name(recipe.task.name, recipe.sync, recipe.world.ranks)
     if launched is None and recipe.world.ranks > 1:
         folder = _create(path, recipe, open_data(recipe))  # each rank opens it for itself
+        tell_folder(folder)
         start_local_ranks(folder, recipe.world.ranks, verbosity)
         return folder
 
     def agree_on_folder(fabric: Fabric, splits: Splits) -> RunFolder:
-        return from_first(fabric, lambda: _create(path, recipe, splits))
+        folder = from_first(fabric, lambda: _create(path, recipe, splits))
+        if fabric.world.is_first:
+            tell_folder(folder)
+        return folder
 
     return run_rank(recipe, launched, agree_on_folder, verbosity)
 
 
-def resume(path: Path, verbosity: Verbosity) -> RunFolder:
+def resume(path: Path, verbosity: Verbosity, tell_folder: TellFolder = lambda folder: None) -> RunFolder:
     """Go on with a run that stopped early, from its checkpoint."""
     folder = RunFolder.open(path)
     if (path / "summary.json").exists():
@@ -60,6 +69,8 @@ def resume(path: Path, verbosity: Verbosity) -> RunFolder:
     if checkpoint.latest(folder) is None:
         raise RunFolderError(f"{path} has no checkpoint. Start it again with: deepex run {folder.recipe}")
     recipe, launched = read_recipe(folder.recipe), find_world()
+    if is_first_rank():
+        tell_folder(folder)
     if launched is None and recipe.world.ranks > 1:
         start_local_ranks(folder, recipe.world.ranks, verbosity)
         return folder
@@ -78,7 +89,9 @@ def _fit_world(recipe: Recipe, launched: Launched) -> Recipe:
 
 def _create(path: Path, recipe: Recipe, splits: Splits) -> RunFolder:
     """A new run directory with all that is known before the first step."""
+    files = pack_recipe(recipe)  # before there is a folder: what can't leave this process is told here
     folder = RunFolder.create(path)
-    write_recipe(folder, recipe)
+    for name, content in files.items():
+        folder.write_bytes(name, content)
     write_record(folder, gather_record(seed=recipe.seed, recipe=to_tree(recipe), **describe_data(splits)))
     return folder

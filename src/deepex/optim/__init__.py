@@ -2,6 +2,7 @@
 
 from deepex.optim.config import OPTIMISERS, OptimiserConfig
 from deepex.optim.optimiser import Optimiser
+from deepex.optim.rule import Rule
 from deepex.optim.schedule import ScheduleConfig
 
-__all__ = ["OPTIMISERS", "Optimiser", "OptimiserConfig", "ScheduleConfig"]
+__all__ = ["OPTIMISERS", "Optimiser", "OptimiserConfig", "Rule", "ScheduleConfig"]

@@ -1,8 +1,10 @@
 """The optimisers by name, in one table, and what a recipe's `[optimiser]` may say of them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
 from inspect import Parameter, signature
+from typing import Any, cast
 
 from deepex.errors import ConfigError, unknown
 from deepex.optim.adam import Adam
@@ -11,6 +13,8 @@ from deepex.optim.muon import Muon
 from deepex.optim.rmsprop import RMSprop
 from deepex.optim.rule import Rule
 from deepex.optim.sgd import SGD
+from deepex.optim.torch_rule import TorchRule
+from deepex.reference import is_reference, load_object
 from deepex.replica import Replica
 
 OPTIMISERS: dict[str, Callable[..., Rule]] = {
@@ -22,6 +26,9 @@ OPTIMISERS: dict[str, Callable[..., Rule]] = {
 }
 
 
+PARTS_OF_A_RULE = ("state", "momentum", "decouples_decay", "update")
+
+
 @dataclass(frozen=True, kw_only=True)
 class OptimiserConfig:
     """Which optimiser, and its numbers; they mean what they mean in torch.optim.
@@ -30,6 +37,10 @@ class OptimiserConfig:
     rmsprop. Weight decay is beside the gradient in adamw and muon and in it elsewhere; with `decay_vectors=false` it
     leaves out parameters of one dimension, which are biases and batch-norm's scales and shifts. `clip_norm` bounds the
     gradient's global norm.
+
+    `name` may also be code of your own, `file.py:name`: a class of rules, whose keyword arguments are keys of this
+    table; a torch optimiser's class, which gets `learning_rate` and else has its own defaults; or a function of
+    parameters that returns a torch optimiser, whose rates `learning_rate` then has no part in.
     """
 
     name: str = "adam"
@@ -44,8 +55,8 @@ class OptimiserConfig:
     clip_norm: float | None = None
 
     def __post_init__(self) -> None:
-        if self.name not in OPTIMISERS:
-            raise ConfigError("optimiser.name: " + unknown("value", self.name, OPTIMISERS))
+        if self.name not in OPTIMISERS and not is_reference(self.name):
+            raise ConfigError("optimiser.name: " + unknown("value", self.name, [*OPTIMISERS, "file.py:name"]))
         for key in ("learning_rate", "epsilon"):
             if not getattr(self, key) > 0:
                 raise ConfigError(f"optimiser.{key} = {getattr(self, key)}. Allowed: numbers above 0.")
@@ -67,7 +78,46 @@ class OptimiserConfig:
 
     def build(self, replica: Replica) -> Rule:
         """The optimiser's rule for a replica, with the numbers that it takes."""
-        return OPTIMISERS[self.name](replica, **{key: getattr(self, key) for key in keys_of(self.name)})
+        make = find_optimiser(self.name)
+        if takes_parameters(make):
+            if self.weight_decay:
+                raise ConfigError(
+                    f"optimiser.weight_decay = {self.weight_decay:g} with an optimiser of your own, which decays by "
+                    "itself. Set it there."
+                )
+            takes_rate = isinstance(make, type) and "lr" in signature(make).parameters
+            make = partial(make, lr=self.learning_rate) if takes_rate else make
+            return TorchRule(replica, make, self.learning_rate)
+        rule = make(replica, **{key: getattr(self, key) for key in keys_of(self.name)})
+        missing = [part for part in PARTS_OF_A_RULE if not hasattr(rule, part)]
+        if missing:
+            raise ConfigError(
+                f"optimiser.name={self.name} made a {type(rule).__name__}, which is no rule: it has no "
+                f"{', '.join(missing)}. See the protocol deepex.optim.Rule."
+            )
+        return cast(Rule, rule)
+
+
+def find_optimiser(name: str) -> Callable[..., Any]:
+    """What makes the optimiser of a name: one in the table, or a user's own."""
+    found = OPTIMISERS[name] if name in OPTIMISERS else load_object(name)
+    if not callable(found):
+        raise ConfigError(
+            f"optimiser.name={name} is a {type(found).__name__}. Allowed: a class of rules, or a function of "
+            "parameters that returns a torch optimiser."
+        )
+    return cast(Callable[..., Any], found)
+
+
+def takes_parameters(make: Callable[..., Any]) -> bool:
+    """Whether something makes a torch optimiser of parameters, and not a rule of a replica.
+
+    >>> import torch
+    >>> takes_parameters(torch.optim.NAdam), takes_parameters(Adam)
+    (True, False)
+    """
+    first = next(iter(signature(make).parameters), "replica")
+    return first != "replica"
 
 
 def keys_of(name: str) -> list[str]:
@@ -76,5 +126,7 @@ def keys_of(name: str) -> list[str]:
     >>> keys_of("adam")
     ['betas', 'epsilon']
     """
-    parameters = signature(OPTIMISERS[name]).parameters.values()
-    return [parameter.name for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY]
+    known = {field.name for field in fields(OptimiserConfig)}
+    parameters = signature(find_optimiser(name)).parameters.values()
+    names = [parameter.name for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY]
+    return [key for key in names if key in known]

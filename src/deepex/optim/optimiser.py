@@ -3,12 +3,14 @@
 It knows a replica and a rule, and no ranks. A rule is a file of its own: see the table in config.py.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from deepex.optim.config import OptimiserConfig
+from deepex.optim.torch_rule import TorchRule
 from deepex.replica import Replica
 
 
@@ -43,10 +45,18 @@ class Optimiser:
         """How much of a step's change goes on in the next."""
         return self.rule.momentum
 
+    @property
+    def moments(self) -> Mapping[str, Tensor]:
+        """What it remembers, by name; those as long as the weights belong to them, element by element."""
+        return self.rule.moments if isinstance(self.rule, TorchRule) else self.rule.state
+
     def state_dict(self) -> dict[str, Tensor]:
-        return self.rule.state
+        return self.rule.state_dict() if isinstance(self.rule, TorchRule) else self.rule.state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        if isinstance(self.rule, TorchRule):
+            self.rule.load_state_dict(state)
+            return
         for name, tensor in self.rule.state.items():
             tensor.copy_(state[name])
 

@@ -16,7 +16,8 @@ class Rule(Protocol):
         decouples_decay: whether weight decay is beside the gradient (as in AdamW) or part of it.
     """
 
-    state: dict[str, Tensor]
+    @property
+    def state(self) -> dict[str, Tensor]: ...
 
     @property
     def momentum(self) -> float: ...

@@ -5,7 +5,7 @@ Knows neither what a step is for nor how long it takes.
 
 from collections.abc import Callable, Iterator
 from time import perf_counter
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode, _FlopCounterMode
@@ -52,11 +52,28 @@ def count_flops(step: Callable[[], object]) -> int:
     >>> count_flops(lambda: torch.ones(7, 30) @ torch.ones(30, 20))
     8400
     """
-    counter = FlopCounterMode(display=False, custom_mapping=RULES)
-    counter.mod_tracker = _WholeStep()  # type: ignore[assignment]  # it only needs to be entered, left and asked
-    with counter:
+    with FlopCount() as counter:
         step()
-    return int(counter.get_total_flops())
+    return counter.total
+
+
+class FlopCount:
+    """Counts floating-point operations inside its `with` block, as `count_flops` does."""
+
+    def __init__(self) -> None:
+        self._counter = FlopCounterMode(display=False, custom_mapping=RULES)
+        self._counter.mod_tracker = _WholeStep()  # type: ignore[assignment]  # it is only entered, left and asked
+
+    def __enter__(self) -> Self:
+        self._counter.__enter__()  # type: ignore[no-untyped-call]  # torch leaves the mode untyped
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._counter.__exit__(*error)  # type: ignore[no-untyped-call]  # as above
+
+    @property
+    def total(self) -> int:
+        return int(self._counter.get_total_flops())
 
 
 def measure_gemm_peak(

@@ -1,6 +1,7 @@
 """The run directory: one folder that holds everything about a run. It knows files, and nothing of what is in them."""
 
 import json
+import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -144,7 +145,8 @@ class RunFolder:
 def new_run_name(task: str, sync: str, num_ranks: int) -> str:
     """A name for a run directory: date, task, sync, ranks and a few random letters."""
     date = datetime.now().strftime("%Y-%m-%d_%H%M%S")
-    return f"{date}_{task}_{sync.replace(':', '-')}_{num_ranks}r_{secrets.token_hex(2)}"
+    written = re.sub(r"[^\w.,=+()-]", "-", sync.rpartition("/")[2])  # a strategy of one's own is named by a path
+    return f"{date}_{task}_{written}_{num_ranks}r_{secrets.token_hex(2)}"
 
 
 @contextmanager

@@ -82,6 +82,11 @@ class Stopwatch(Sums):
         self._seconds += perf_counter() - self._started
         self._times += 1
 
+    def reopen(self) -> None:
+        """Begin again, as a part of the time that was counted last."""
+        self.__enter__()
+        self._times -= 1
+
 
 class Phase(Sums):
     """A part of a step: from the end of the part before it to its own end."""

@@ -174,6 +174,8 @@ class Summary:
 
     Attributes:
         value: of the metric, after the last epoch.
+        target: the value to pass; None for a run that has none.
+        direction: whether small values of the metric are good (`min`) or large ones (`max`).
         seconds: of training and evaluation, from the first step on.
         samples_per_second: of all ranks, by the steps' wall time of the slowest.
         phase_seconds, sync_hidden_seconds, step_wall_seconds: over all epochs, means over ranks.
@@ -191,7 +193,7 @@ class Summary:
     threads: int
     metric: str
     value: float
-    target: float
+    target: float | None
     target_reached: bool
     epochs: int
     seconds: float
@@ -206,6 +208,7 @@ class Summary:
     epochs_to_target: int | None = None
     seconds_to_target: float | None = None
     cutoffs: tuple[Cutoff, ...] = ()
+    direction: str = "min"
     beside: Mapping[str, float] = field(default_factory=dict)
     noise_scale: float | None = None
     energy_joules: float | None = None

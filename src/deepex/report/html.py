@@ -9,9 +9,6 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from plotly.io import to_json
-from plotly.offline import get_plotlyjs
-
 from deepex.report.style import Figure
 
 Choice = dict[str, Any]
@@ -20,6 +17,8 @@ Choice = dict[str, Any]
 
 def fill_page(*, title: str, caption: str, found: str, tiles: str, sections: Sequence[str], record: str) -> str:
     """The whole page as text; `title` and `caption` are plain, the rest is HTML."""
+    from plotly.offline import get_plotlyjs  # only a page needs it: a third of what importing deepex takes
+
     return Template(_asset("page.html")).substitute(
         title=escape(title),
         caption=escape(caption),
@@ -50,6 +49,8 @@ class Gallery:
 
     def show(self, name: str, figure: Figure, choices: Sequence[Choice] = (), question: str = "") -> str:
         """A place for a figure, and its data; `<` is escaped so that no text of a task can end the script."""
+        from plotly.io import to_json  # as above
+
         self.figures[name] = figure
         data = f'{{"figure": {to_json(figure)}, "choices": {json.dumps(list(choices))}}}'.replace("<", "\\u003c")
         height = figure["layout"]["height"]

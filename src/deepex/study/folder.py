@@ -9,8 +9,9 @@ from typing import Any, TextIO
 
 from deepex.config import read_toml, to_toml, to_tree
 from deepex.errors import RunFolderError, UsageError
-from deepex.launch.recipes import TASK_FILE, read_recipe, write_recipe
+from deepex.launch.recipes import name_code, read_recipe, write_recipe
 from deepex.record.folder import RunFolder
+from deepex.reference import OBJECTS_FILE
 from deepex.study.plan import Plan, read_plan
 from deepex.train.recipe import Recipe
 
@@ -20,7 +21,7 @@ HEADING = """\
 
 """
 LOCKS = ("study.lock", "runs.lock")
-OWN_FILES = {"recipe.toml", TASK_FILE, *LOCKS}
+OWN_FILES = {"recipe.toml", OBJECTS_FILE, *LOCKS}
 SECONDS_TO_SAVE = 300.0  # how long a run that was asked to stop may take
 
 
@@ -69,7 +70,9 @@ class StudyFolder:
 
     def check(self, recipe: Recipe, plan: Plan) -> None:
         """Refuse to go on with another study than the one that was begun."""
-        before, now = ({**_flatten(to_tree(a)), **_flatten(to_tree(b))} for a, b in (self.read(), (recipe, plan)))
+        before, now = (
+            {**_flatten(to_tree(a)), **_flatten(to_tree(b))} for a, b in (self.read(), (name_code(recipe), plan))
+        )
         keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
         if keys:
             told = "; ".join(f"{key} is {before.get(key)} there and {now.get(key)} here" for key in keys)

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from deepex.config import merge, override, to_toml
 from deepex.errors import ConfigError
 from deepex.record.study_rows import Scaling
+from deepex.reference import shorten
 from deepex.tasks import is_built_in
 from deepex.train.recipe import Recipe
 from deepex.train.task import Target, Task
@@ -160,17 +161,26 @@ def judge(recipe: Recipe, cutoffs: Sequence[float] = ()) -> Judged:
     (0.18095, 0.1645)
     """
     target = recipe.target
+    if target.threshold is None:
+        if not cutoffs:
+            raise ConfigError(
+                f"task '{recipe.task.name}' has no target, so there is nothing to judge its runs by. Give one: "
+                "stop.target=VALUE, or two cut-offs: --cutoffs A,B."
+            )
+        ordered = sorted(map(float, cutoffs), reverse=target.direction == "min")
+        return Judged(metric=target.metric, direction=target.direction, cutoffs=tuple(ordered))
+    threshold = target.threshold
     sign = 1 if target.direction == "min" else -1
-    beyond = sorted((cutoff for cutoff in cutoffs if sign * (cutoff - target.threshold) < 0), key=lambda c: sign * c)
+    beyond = sorted((cutoff for cutoff in cutoffs if sign * (cutoff - threshold) < 0), key=lambda c: sign * c)
     if beyond and recipe.stop.at_target:
         raise ConfigError(
             f"cut-off {beyond[0]:g}, but runs end at {target.metric} {target}. Allowed: cut-offs that runs pass. Give "
             f"stop.target={beyond[0]:g} too."
         )
     if not cutoffs:
-        easier = [cutoff for cutoff in target.cutoffs if sign * (cutoff - target.threshold) > 0]
-        first = easier[0] if easier else target.threshold + sign * EASIER * abs(target.threshold)
-        cutoffs = (float(f"{first:.6g}"), target.threshold)
+        easier = [cutoff for cutoff in target.cutoffs if sign * (cutoff - threshold) > 0]
+        first = easier[0] if easier else threshold + sign * EASIER * abs(threshold)
+        cutoffs = (float(f"{first:.6g}"), threshold)
     ordered = sorted(map(float, cutoffs), reverse=target.direction == "min")
     return Judged(metric=target.metric, direction=target.direction, cutoffs=tuple(ordered))
 
@@ -182,8 +192,9 @@ def make_cells(recipe: Recipe, varied: Varied) -> list[Cell]:
     for settings in product(*axes):
         for ranks, scaling, sync in product(sorted(varied.ranks), varied.scaling, varied.sync):
             cell = _make_cell(recipe, varied, ranks, sync, scaling, settings)
-            if cells.setdefault(cell.name, cell).settings != settings:
-                raise ConfigError(f"--vary gives two cells the name {cell.name}. Use values that differ in a letter.")
+            first = cells.setdefault(cell.name, cell)
+            if (first.settings, first.sync) != (settings, cell.sync):
+                raise ConfigError(f"two cells have the name {cell.name}. Use values that differ in a letter.")
     return sorted(cells.values(), key=lambda cell: cell.ranks)
 
 
@@ -194,7 +205,7 @@ def _make_cell(
     if ranks == 1:
         sync, scaling = varied.sync[0], "weak"
     else:
-        series = f"{sync} ({scaling})" if len(varied.scaling) > 1 else sync
+        series = f"{shorten(sync)} ({scaling})" if len(varied.scaling) > 1 else shorten(sync)
     chosen = override(merge(recipe, {"world": {"ranks": ranks}, "sync": sync}), settings)
     if scaling == "strong":
         batch = chosen.data.batch

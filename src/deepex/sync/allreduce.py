@@ -129,6 +129,8 @@ class AllReduce:
 
     def _finished(self, parameter: nn.Parameter) -> None:
         """A gradient is complete: send the buckets that are, in their order, which all ranks share."""
+        if not self.replica.collects:
+            return
         self._bucket_of[parameter].missing -= 1
         while len(self._sent) < len(self._buckets) and self._buckets[len(self._sent)].missing == 0:
             self._send(self._buckets[len(self._sent)])

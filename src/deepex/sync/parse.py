@@ -1,9 +1,12 @@
 """The table of strategies, and how a written form becomes one of them."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 from deepex.errors import ConfigError, unknown
+from deepex.reference import is_reference, load_object
 from deepex.sync.allreduce import AllReduce
 from deepex.sync.asynchronous import Asynchronous
 from deepex.sync.auto import Auto
@@ -18,6 +21,10 @@ from deepex.sync.spec import SyncSpec
 from deepex.sync.sync import Sync, SyncTraits
 
 DEFAULT = "allreduce"
+PARTS_OF_A_STRATEGY = (
+    *("traits", "notes", "noise", "num_training_ranks", "prepare"),
+    *("mix_gradients", "mix_weights", "drain", "state"),
+)  # `lockstep` is there after `prepare`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +64,42 @@ def parse(text: str) -> Sync:
     >>> parse("local:8").traits.interval
     8
     """
-    spec = SyncSpec.parse(text)
-    if spec.name not in STRATEGIES:
-        raise ConfigError(unknown("sync", text, list_forms()))
-    return STRATEGIES[spec.name].parse(spec, parse_compressor(spec.compression, text))
+    spec = SyncSpec.parse(text, known=STRATEGIES)
+    if spec.name in STRATEGIES:
+        return STRATEGIES[spec.name].parse(spec, parse_compressor(spec.compression, text))
+    mistyped = unknown("sync", text, [*list_forms(), "file.py:name"])
+    if not is_reference(spec.name):
+        raise ConfigError(mistyped)
+    try:
+        return parse_own(spec)
+    except ConfigError as error:
+        if isinstance(error.__cause__, ModuleNotFoundError):  # as with lokal:epoch
+            raise ConfigError(f"{mistyped} As code of your own, {error}") from error
+        raise
+
+
+def parse_own(spec: SyncSpec) -> Sync:
+    """A strategy of a user's own: a class, made by its `parse` if it has one, or an object, which is copied."""
+    found = load_object(spec.name)
+    if isinstance(found, type) and hasattr(found, "parse"):
+        made = found.parse(spec, parse_compressor(spec.compression, spec.text))
+    else:
+        if spec != SyncSpec(name=spec.name):
+            raise spec.wrong(
+                f"{spec.name} takes no arguments, options or compression",
+                "Give its class a classmethod parse(spec, compressor), or leave them out.",
+            )
+        try:
+            made = found() if isinstance(found, type) else copy.deepcopy(found)
+        except TypeError as error:
+            raise spec.wrong(f"it can't be made without arguments ({error})", "Give its class a parse().") from error
+    missing = [name for name in PARTS_OF_A_STRATEGY if not hasattr(made, name)]
+    if missing:
+        raise spec.wrong(
+            f"{type(made).__name__} is no strategy: it has no {', '.join(missing)}",
+            "See the protocol deepex.sync.Sync, and test yours with deepex.testing.sync.",
+        )
+    return cast(Sync, made)
 
 
 def find_traits(text: str) -> SyncTraits:

@@ -3,10 +3,11 @@
 It takes a text apart and says what is wrong with it. It knows no strategy.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from deepex.errors import ConfigError, unknown
+from deepex.reference import FORM, is_reference
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +21,9 @@ class SyncSpec:
     ('allreduce', 'local:8,outer=nesterov')
     >>> spec.with_options(outer="momentum", after=1).text
     'local:8,outer=momentum,after=1+bf16'
+    >>> own = SyncSpec.parse("mine.py:Gossip:4,peers=2", known=["local"])
+    >>> own.name, own.argument, own.options
+    ('mine.py:Gossip', '4', {'peers': '2'})
     """
 
     name: str
@@ -29,7 +33,11 @@ class SyncSpec:
     compression: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> "SyncSpec":
+    def parse(cls, text: str, known: Collection[str] = ()) -> "SyncSpec":
+        """Take a text apart; one that begins with none of the `known` names may begin with a name of code."""
+        own = FORM.match(text)
+        if known and own is not None and own["place"] not in known and is_reference(own[0]):
+            return replace(cls.parse(f"own{text[own.end() :]}"), name=own[0])
         head, closing, tail = text.rpartition(")")
         if closing:
             name, _, body = head.partition("(")

@@ -4,7 +4,7 @@
 probe at several thicknesses resemble each other, so whole probes are held back for validation.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -24,6 +24,7 @@ from deepex.sample import Batch
 from deepex.tasks.classes import Answers, class_errors, class_loss, illustrate_classes
 from deepex.tasks.data.atomai import AtomaiData
 from deepex.tasks.data.packed_set import open_set, split_set
+from deepex.tasks.network import build_network, check_network, locate_network
 from deepex.train.recipe import Recipe, StopConfig
 from deepex.train.task import Loss, Tally, Target
 
@@ -32,11 +33,21 @@ Size = Literal["small", "medium", "paper"]
 
 @dataclass(frozen=True, kw_only=True)
 class Atomai:
-    """The task. `file` is a packed data set of patterns; none: data/atomai_SIZE.h5, made if it is not there."""
+    """The task. `file` is a packed data set of patterns; none: data/atomai_SIZE.h5, made if it is not there.
+
+    `network` is one of your own, `file.py:name`, called with `shape` and `classes`; none: ResNet-50. `shape` and
+    `classes` are those of the patterns; none: as in the file.
+    """
 
     name: Literal["atomai"] = "atomai"
     size: Size = "small"
     file: str | None = None
+    network: str | None = None
+    shape: tuple[int, ...] | None = None
+    classes: int | None = None
+
+    def __post_init__(self) -> None:
+        check_network(self.network)
 
     @property
     def target(self) -> Target:
@@ -62,8 +73,19 @@ class Atomai:
         return split_set(self.source, self.source.column("validation").astype(bool), preparation)
 
     def model(self) -> nn.Module:
-        channels, height, width = self.source.spec.fields["image"].shape
-        return ResNet50(shape=(channels, height, width), classes=len(self._crystals))
+        channels, height, width = self.shape or self._shape
+        classes = self.classes or len(self._crystals)
+        if self.network is not None:
+            return build_network(self.network, shape=(channels, height, width), classes=classes)
+        return ResNet50(shape=(channels, height, width), classes=classes)
+
+    def resolved(self) -> "Atomai":
+        network = locate_network(self.network)
+        return replace(self, shape=self._shape, classes=len(self._crystals), network=network)
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return self.source.spec.fields["image"].shape
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         return class_loss(model, batch)

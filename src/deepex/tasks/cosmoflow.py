@@ -5,7 +5,7 @@ from them. What a cosmologist would do first, a regression on the power spectrum
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +30,7 @@ from deepex.science.cosmology import power_baseline
 from deepex.science.cosmology.universe import PARAMETERS, RANGES
 from deepex.tasks.data.cosmoflow import CHANNELS, CosmoflowData
 from deepex.tasks.data.packed_set import open_set, split_set
+from deepex.tasks.network import build_network, check_network, locate_network
 from deepex.train.recipe import Recipe, StopConfig
 from deepex.train.task import Loss, Tally, Target
 
@@ -47,7 +48,9 @@ class Cosmoflow:
     """The task. `file` is a packed data set of cubes; none: data/cosmoflow_SIZE.h5, made if it is not there.
 
     `symmetries` shows each cube turned and mirrored in one of 48 ways, anew in each epoch; `standardise` brings
-    log(1 + counts) to mean 0 and deviation 1 at each redshift, which the benchmark does not.
+    log(1 + counts) to mean 0 and deviation 1 at each redshift, which the benchmark does not. `network` is one of your
+    own, `file.py:name`, called with `shape` and `outputs`; none: the benchmark's. `shape` is that of the cubes; none:
+    as in the file.
     """
 
     name: Literal["cosmoflow"] = "cosmoflow"
@@ -56,10 +59,13 @@ class Cosmoflow:
     symmetries: bool = True
     standardise: bool = False
     dropout: float = 0.5
+    network: str | None = None
+    shape: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"task.dropout = {self.dropout}. Allowed: numbers from 0 to below 1.")
+        check_network(self.network)
 
     @property
     def target(self) -> Target:
@@ -88,8 +94,17 @@ class Cosmoflow:
         return split_set(self.source, self.source.column("validation").astype(bool), preparation)
 
     def model(self) -> nn.Module:
-        channels, depth, height, width = self.source.spec.fields["counts"].shape
+        channels, depth, height, width = self.shape or self._shape
+        if self.network is not None:
+            return build_network(self.network, shape=(channels, depth, height, width), outputs=len(PARAMETERS))
         return CosmoFlow(shape=(channels, depth, height, width), outputs=len(PARAMETERS), dropout=self.dropout)
+
+    def resolved(self) -> "Cosmoflow":
+        return replace(self, shape=self._shape, network=locate_network(self.network))
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return self.source.spec.fields["counts"].shape
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         return Loss(total=functional.mse_loss(model(batch["counts"]), batch["target"]))

@@ -4,7 +4,7 @@ It is read as Debian packages it; the 10,000 images of its test set are the vali
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +25,7 @@ from deepex.optim import OptimiserConfig, ScheduleConfig
 from deepex.record.illustration import Illustration
 from deepex.sample import Batch, Field
 from deepex.tasks.classes import Answers, class_errors, class_loss, illustrate_classes
+from deepex.tasks.network import build_network, check_network, locate_network
 from deepex.train.recipe import Recipe, StopConfig
 from deepex.train.task import Loss, Tally, Target
 
@@ -41,7 +42,8 @@ Size = Literal["small", "medium", "paper"]
 class Fashion:
     """The task: LeNet-5, ResNet-14 or ResNet-50, by size. `folder` holds the four IDX files; none: Debian's.
 
-    In training, images are mirrored or not and moved by up to `shift` pixels, and labels are smoothed.
+    In training, images are mirrored or not and moved by up to `shift` pixels, and labels are smoothed. `network` is one
+    of your own, `file.py:name`, called with `shape` and `classes`. `shape` is that of images; none: as in the files.
     """
 
     name: Literal["fashion"] = "fashion"
@@ -49,12 +51,15 @@ class Fashion:
     folder: str | None = None
     smoothing: float = 0.1
     shift: int = 0
+    network: str | None = None
+    shape: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.smoothing < 1:
             raise ConfigError(f"task.smoothing = {self.smoothing}. Allowed: numbers from 0 to below 1.")
         if not 0 <= self.shift <= 14:
             raise ConfigError(f"task.shift = {self.shift}. Allowed: whole numbers from 0 to 14 pixels.")
+        check_network(self.network)
 
     @property
     def target(self) -> Target:
@@ -80,11 +85,15 @@ class Fashion:
         )
 
     def model(self) -> nn.Module:
-        shape = self._arrays["train"]["image"].shape
-        given: dict[str, Any] = {"shape": shape[1:], "classes": len(CLASSES)}
+        given: dict[str, Any] = {"shape": self.shape or self._shape, "classes": len(CLASSES)}
+        if self.network is not None:
+            return build_network(self.network, **given)
         if self.size == "small":
             return LeNet5(**given)
         return ResNet14(**given) if self.size == "medium" else ResNet50(**given, stem="small")
+
+    def resolved(self) -> "Fashion":
+        return replace(self, shape=self._shape, network=locate_network(self.network))
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         return class_loss(model, batch, self.smoothing)
@@ -99,6 +108,10 @@ class Fashion:
             return np.clip(self._convert.undo(images.numpy()) / 255, 0, 1)
 
         return illustrate_classes(Answers.ask(model, validation, CLASSES), validation["image"], show)
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return self._arrays["train"]["image"].shape[1:]
 
     @cached_property
     def _convert(self) -> Convert:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,14 +27,14 @@ from deepex.sample import Batch
 from deepex.tasks.classes import Answers, class_errors, class_loss, illustrate_classes
 from deepex.tasks.data.imagenet import ImagenetData, missing_tree
 from deepex.tasks.data.packed_set import open_set, split_set
+from deepex.tasks.network import build_network, check_network, locate_network
 from deepex.train.recipe import Recipe, StopConfig
 from deepex.train.task import Loss, Tally, Target
 
-Network = Literal["alexnet", "vgg16", "resnet50"]
 Size = Literal["small", "medium", "paper"]
-NETWORKS: dict[Network, Callable[..., nn.Module]] = {"alexnet": AlexNet, "vgg16": VGG16, "resnet50": ResNet50}
+NETWORKS: dict[str, Callable[..., nn.Module]] = {"alexnet": AlexNet, "vgg16": VGG16, "resnet50": ResNet50}
 # Top-1 error of one middle crop, as the networks are known to reach with all classes (docs/science/imagenet.md).
-KNOWN_ERRORS: dict[Network, float] = {"alexnet": 0.435, "vgg16": 0.285, "resnet50": 0.241}
+KNOWN_ERRORS: dict[str, float] = {"alexnet": 0.435, "vgg16": 0.285, "resnet50": 0.241}
 FEW_CLASSES_ERROR = 0.25
 
 
@@ -43,17 +43,20 @@ class Imagenet:
     """The task. `folder` is a tree train/CLASS/*.JPEG and val/CLASS/*.JPEG; sizes are 10, 100 or all of its classes.
 
     Images are packed once, with `stored_side` pixels a side, into `file` (none: data/imagenet_SIZE.h5). Training sees
-    windows of `side` pixels anywhere in them, mirrored or not, evaluation the middle.
+    windows of `side` pixels anywhere in them, mirrored or not, evaluation the middle. `network` is alexnet, vgg16,
+    resnet50, or one of your own, `file.py:name`, called with `shape` and `classes`. `classes` is their number; none: as
+    in the file.
     """
 
     name: Literal["imagenet"] = "imagenet"
     size: Size = "small"
-    network: Network = "resnet50"
+    network: str = "resnet50"
     folder: str | None = None
     file: str | None = None
     side: int = 224
     stored_side: int = 256
     smoothing: float = 0.1
+    classes: int | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.side <= self.stored_side:
@@ -63,13 +66,13 @@ class Imagenet:
             )
         if not 0 <= self.smoothing < 1:
             raise ConfigError(f"task.smoothing = {self.smoothing}. Allowed: numbers from 0 to below 1.")
+        check_network(self.network, tuple(NETWORKS))
 
     @property
     def target(self) -> Target:
         """Top-1 error on the images of val."""
-        return Target(
-            metric="error", threshold=KNOWN_ERRORS[self.network] if self.size == "paper" else FEW_CLASSES_ERROR
-        )
+        known = KNOWN_ERRORS.get(self.network) if self.size == "paper" else FEW_CLASSES_ERROR
+        return Target(metric="error", threshold=known)
 
     @property
     def path(self) -> Path:
@@ -97,8 +100,17 @@ class Imagenet:
         return split_set(self.source, self.source.column("validation").astype(bool), preparation)
 
     def model(self) -> nn.Module:
-        classes = len(self.source.spec.fields["label"].classes)
-        return NETWORKS[self.network](shape=(3, self.side, self.side), classes=classes)
+        sizes: dict[str, Any] = {"shape": (3, self.side, self.side), "classes": self.classes or self._classes}
+        if self.network not in NETWORKS:
+            return build_network(self.network, **sizes)
+        return NETWORKS[self.network](**sizes)
+
+    def resolved(self) -> "Imagenet":
+        return replace(self, classes=self._classes, network=locate_network(self.network) or self.network)
+
+    @property
+    def _classes(self) -> int:
+        return len(self.source.spec.fields["label"].classes)
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         return class_loss(model, batch, self.smoothing)

@@ -4,7 +4,7 @@ Frames of molecular dynamics become 28 x 28 maps of which C-alpha atoms touch; t
 apart. Whole trajectories are held back for validation.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
@@ -33,13 +33,17 @@ PACKAGED = "bba.h5"
 
 @dataclass(frozen=True, kw_only=True)
 class Protein:
-    """The task. `file` is a packed data set with contact maps; none stands for the one in the package."""
+    """The task. `file` is a packed data set with contact maps; none stands for the one in the package.
+
+    `side` is that of the maps; none: as in the file.
+    """
 
     name: Literal["protein"] = "protein"
     size: Literal["small", "paper"] = "small"
     latent: int = 3
     kl_weight: float = 1.0
     file: str | None = None
+    side: int | None = None
 
     def __post_init__(self) -> None:
         if self.latent < 1:
@@ -72,7 +76,14 @@ class Protein:
         return split_set(self.source, np.isin(trajectory, held_back), Preparation(convert={"contact_map": Convert()}))
 
     def model(self) -> nn.Module:
-        return CVAE(side=self.source.spec.fields["contact_map"].shape[0], latent=self.latent, size=self.size)
+        return CVAE(side=self.side or self._side, latent=self.latent, size=self.size)
+
+    def resolved(self) -> "Protein":
+        return replace(self, side=self._side)
+
+    @property
+    def _side(self) -> int:
+        return self.source.spec.fields["contact_map"].shape[0]
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         """Cross-entropy of the contacts plus the divergence of q(z|x) from a standard normal, a map."""

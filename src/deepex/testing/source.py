@@ -1,10 +1,10 @@
 """The contract of a source of samples. `check_source` holds any source to it, in this process and in another."""
 
-import pickle
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
+import cloudpickle
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -43,10 +43,10 @@ def check_source(make: Callable[[], Source]) -> None:
     with ThreadPoolExecutor(1) as pool:
         _same(pool.submit(_read, source, chosen).result(), expected, "a thread reads other samples")
     try:
-        body = pickle.dumps(source)
+        body = cloudpickle.dumps(source)
     except Exception as error:  # whatever an object's own pickling raises
         raise AssertionError(f"the source can't be pickled: {error}") from error
-    _same(_read(pickle.loads(body), chosen), expected, "after a pickle other samples are read")
+    _same(_read(cloudpickle.loads(body), chosen), expected, "after a pickle other samples are read")
     with ProcessPoolExecutor(1, mp_context=clean_processes()) as processes:
         elsewhere = processes.submit(_read_pickled, body, chosen).result()
     _same(elsewhere, expected, "another process reads other samples")
@@ -111,7 +111,7 @@ def _read(source: Source, indices: Indices, fields: Sequence[str] = ()) -> Conte
 
 def _read_pickled(body: bytes, indices: Indices) -> Content:
     torch.set_num_threads(1)
-    return _read(pickle.loads(body), indices)
+    return _read(cloudpickle.loads(body), indices)
 
 
 def _arranged(content: Content, order: Sequence[int], count: int) -> Content:

@@ -8,7 +8,7 @@ from torch import nn
 from deepex.data import Feed, SequentialPlan
 from deepex.fabric import Fabric
 from deepex.sample import SampleSpec
-from deepex.train.task import Tally, Task
+from deepex.train.task import Tally, Task, expect
 from deepex.world import World
 
 # The batch follows from the samples alone, so that the value does not depend on how many ranks there are.
@@ -26,5 +26,6 @@ def evaluate(task: Task, model: nn.Module, feed: Feed, fabric: Fabric) -> Tally:
     """The task's metric: each batch is counted by one rank, and the sums of all add up exactly."""
     model.eval()
     with closing(feed):  # nothing is read ahead while the run trains
-        tallies = [task.evaluate(model, feed.batch(0, step)) for step in range(feed.plan.steps_per_epoch)]
-    return Tally.merge(tally for counted in fabric.gather(tallies) for tally in counted)
+        counted = (task.evaluate(model, feed.batch(0, step)) for step in range(feed.plan.steps_per_epoch))
+        tallies = [expect(tally, Tally, "evaluate()") for tally in counted]
+    return Tally.merge(tally for of_a_rank in fabric.gather(tallies) for tally in of_a_rank)

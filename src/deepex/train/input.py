@@ -18,6 +18,7 @@ from deepex.fabric import Fabric
 from deepex.record.sinks.progress import Listener
 from deepex.train.evaluate import plan_evaluation
 from deepex.train.recipe import Recipe
+from deepex.train.task import expect
 from deepex.world import World
 
 
@@ -65,7 +66,7 @@ class Input:
 
 def open_data(recipe: Recipe) -> Splits:
     """Open a task's data, and find what would fail later: splits without samples, more ranks than samples."""
-    splits = recipe.task.data()
+    splits = expect(recipe.task.data(), Splits, "data()")
     check_data(recipe, splits)
     return splits
 

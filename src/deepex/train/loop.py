@@ -1,5 +1,6 @@
 """The training loop, top to bottom: set up, epochs of steps, evaluation, the record, the stop."""
 
+import math
 from contextlib import closing
 from time import perf_counter
 
@@ -15,6 +16,7 @@ from deepex.record.counters import Counters
 from deepex.record.folder import RunFolder
 from deepex.record.phases import Clock
 from deepex.record.sinks.progress import Listener
+from deepex.record.weights import Weights, collect_weights
 from deepex.train import checkpoint
 from deepex.train.checkpoint import Position
 from deepex.train.compute.step_cost import measure_step_cost
@@ -46,6 +48,7 @@ class Loop:
         optimiser = Optimiser(recipe.optimiser, self.replica)
         self.step = Step(self.task, self.replica, optimiser, self.sync, self.recipe.precision, self.clock)
         self.position, self.started = Position(), 0.0
+        self.best: Weights | None = None  # of the best epoch so far, on rank 0
 
     def prepare(self) -> None:
         """Try a step on real data, make all replicas equal, and write down what was resolved."""
@@ -126,8 +129,16 @@ class Loop:
         self.stop.pace(mean_step_seconds(ranks))
         if here.epochs_to_target is None and self.recipe.target.reached(tally.value):
             here.epochs_to_target, here.seconds_to_target = here.epoch, here.seconds
+        self.keep_best(tally.value)
         if not self.is_done and here.epoch % self.recipe.checkpoint_epochs == 0:
             self.save()
+
+    def keep_best(self, value: float) -> None:
+        """Keep the weights of an epoch that is better than all before it; a checkpoint writes them."""
+        here = self.position
+        if math.isfinite(value) and (here.best_value is None or self.recipe.target.is_better(value, here.best_value)):
+            here.best_epoch, here.best_value = here.epoch, value
+            self.best = collect_weights(self.replica.model) if self.world.is_first else None
 
     def add_loss(self, loss: Loss, number: int) -> None:
         """Add a step's loss to the epoch's sums; one that is not a number ends the run."""
@@ -144,14 +155,15 @@ class Loop:
         path = checkpoint.latest(self.folder)
         if path is not None:
             state = checkpoint.load(path, self.world)
-            self.position = checkpoint.restore(state, self.step)
+            self.position = checkpoint.restore(state, {"": self.step})
+            self.best = checkpoint.load_best(path) if self.world.is_first else None
             self.journal.rewind(self.position.epoch)
             self.listener.say(f"going on from epoch {self.position.epoch + 1}, step {self.position.step}")
         self.fabric.gather(None)  # nobody trains before everybody has restored
 
     def save(self) -> None:
         with self.clock.checkpoint:
-            checkpoint.save(self.folder, self.fabric, self.step, self.position)
+            checkpoint.save(self.folder, self.fabric, {"": self.step}, self.position, self.best)
 
     def leave(self) -> None:
         """Stop early, where all ranks agreed to, with everything that is needed to go on."""

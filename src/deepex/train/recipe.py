@@ -50,7 +50,8 @@ class Recipe:
 
     `precision` is what a step computes with, `layout` how convolutions keep their images (`auto`: as the network
     declares, or as a clock finds), `keep_heap` whether freed memory stays with the process. `checkpoint_epochs` is how
-    many epochs lie between two checkpoints.
+    many epochs lie between two checkpoints. `code` is where a task of a user's own comes from, as in `file.py:name`;
+    nothing for a task in deepex's own table.
     """
 
     task: Task
@@ -65,6 +66,7 @@ class Recipe:
     keep_heap: bool = True
     seed: int = 0
     checkpoint_epochs: int = 10
+    code: str = ""
 
     def __post_init__(self) -> None:
         strategy = strategies.parse(self.sync)

@@ -14,7 +14,7 @@ from deepex.replica import Replica
 from deepex.sample import Batch, describe_batch
 from deepex.sync import Sync, SyncContext
 from deepex.train.compute.precision import LossScale, Precision, autocast
-from deepex.train.task import Loss, Task
+from deepex.train.task import Loss, Task, expect
 
 BETWEEN = (str(Path(torch.__file__).parent), str(Path(__file__).parent / "compute" / "dispatch_cost.py"))
 """Files that stand between a model and what it did wrong: torch, and what counts its operators."""
@@ -51,7 +51,7 @@ class Step:
         return SyncContext(
             replica=self.replica,
             fabric=fabric,
-            moments=self.optimiser.state_dict(),
+            moments=self.optimiser.moments,
             steps_per_epoch=steps_per_epoch,
             batch=batch,
             momentum=self.optimiser.momentum,
@@ -71,7 +71,7 @@ class Step:
     def forward(self, batch: Batch) -> Loss:
         try:
             with self.autocast:
-                return self.task.loss(self.replica.model, batch)
+                return expect(self.task.loss(self.replica.model, batch), Loss, "loss()")
         except IndexError as error:  # a class number that the model has not, in whichever batch it comes
             raise unfit(batch, error) from error
 

@@ -97,8 +97,9 @@ def summarise(recipe: Recipe, fabric_name: str, rows: Sequence[EpochRow], ending
     position, target = ending.position, recipe.target
     timed = [row for row in rows if row.samples]
     wall, steps = sum(row.step_wall_seconds for row in rows), sum(row.steps for row in rows)
-    rates = [cost.flops_per_step * steps / wall for cost in ending.step_costs]
-    shares = [rate / cost.gemm_flops_per_second for rate, cost in zip(rates, ending.step_costs, strict=True)]
+    rates = [cost.flops_per_step * steps / wall if wall else 0.0 for cost in ending.step_costs]
+    peaks = [cost.gemm_flops_per_second for cost in ending.step_costs]  # none of a rank that only serves
+    shares = [rate / peak for rate, peak in zip(rates, peaks, strict=True) if peak]
     return Summary(
         task=recipe.task.name,
         ranks=len(ending.step_costs),
@@ -110,6 +111,7 @@ def summarise(recipe: Recipe, fabric_name: str, rows: Sequence[EpochRow], ending
         value=rows[-1].value,
         beside=rows[-1].beside,
         target=target.threshold,
+        direction=target.direction,
         target_reached=position.epochs_to_target is not None,
         epochs=position.epoch,
         epochs_to_target=position.epochs_to_target,
@@ -117,12 +119,12 @@ def summarise(recipe: Recipe, fabric_name: str, rows: Sequence[EpochRow], ending
         seconds_to_target=position.seconds_to_target,
         cutoffs=tuple(_first_passing(rows, target, cutoff) for cutoff in target.cutoffs),
         samples_per_second=sum(row.samples for row in timed)
-        / sum(row.samples / row.samples_per_second for row in timed),
+        / (sum(row.samples / row.samples_per_second for row in timed) or math.inf),
         phase_seconds={name: sum(row.phase_seconds[name] for row in rows) for name in STEP_PHASES + BESIDE_PHASES},
         sync_hidden_seconds=sum(row.sync_hidden_seconds for row in rows),
         step_wall_seconds=wall,
         gflops_per_second=sum(rates) / 1e9,
-        share_of_peak=fmean(shares),
+        share_of_peak=fmean(shares) if shares else 0.0,
         peak_memory_gib=max(ending.peak_bytes) / 2**30,
         noise_scale=_late_median([row.noise_scale for row in rows]),
         energy_joules=_total([row.energy_joules for row in rows]),

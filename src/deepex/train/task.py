@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -12,25 +12,39 @@ from deepex.errors import ConfigError
 from deepex.record.illustration import Illustration
 from deepex.sample import Batch
 
+Direction = Literal["min", "max"]
+V = TypeVar("V")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """The quality at which a task counts as solved, and lesser ones on the way there, the cut-offs of its papers.
+    """What a task is judged by, and the quality at which it counts as solved.
+
+    Attributes:
+        metric: its name.
+        threshold: the value to pass; None for a task that just trains for its epochs.
+        direction: whether small values are good, or large ones.
+        cutoffs: lesser qualities on the way there, such as those of its papers.
 
     >>> str(Target(metric="rmse", threshold=0.14)), Target(metric="rmse", threshold=0.14).reached(0.13)
     ('< 0.14', True)
     """
 
     metric: str
-    threshold: float
-    direction: Literal["min", "max"] = "min"
+    threshold: float | None = None
+    direction: Direction = "min"
     cutoffs: tuple[float, ...] = ()
 
     def reached(self, value: float) -> bool:
-        return value < self.threshold if self.direction == "min" else value > self.threshold
+        """Whether a value passes the threshold; none does where there is none."""
+        return self.threshold is not None and self.is_better(value, self.threshold)
+
+    def is_better(self, value: float, than: float) -> bool:
+        """Whether one value of the metric is better than another; nothing is better than itself, and NaN than none."""
+        return value < than if self.direction == "min" else value > than
 
     def __str__(self) -> str:
-        return f"{'<' if self.direction == 'min' else '>'} {self.threshold:g}"
+        return "none" if self.threshold is None else f"{'<' if self.direction == 'min' else '>'} {self.threshold:g}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +116,24 @@ class Task(Protocol):
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Tally:
         """The metric of a batch, as sums."""
+
+
+def expect(made: V, kind: type[V], what: str) -> V:
+    """What a part of a task returned; anything else than what tasks return is an error that says so."""
+    if isinstance(made, kind):
+        return made
+    raise ConfigError(
+        f"the task's {what} returned a {type(made).__name__}. Allowed: a {kind.__name__}, as the protocol deepex.Task "
+        "has it. Test yours with deepex.testing.task."
+    )
+
+
+@runtime_checkable
+class Resolvable(Protocol):
+    """A task whose data decides sizes of its model."""
+
+    def resolved(self) -> Task:
+        """The same task with those sizes written down, so that its model can be built where its data is not."""
 
 
 @runtime_checkable

@@ -24,8 +24,9 @@ DIAGNOSIS = Diagnosis(
 def outcome(found: Summary, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
     folder = RunFolder(tmp_path)
     folder.write_json("summary.json", to_json(found))
+    folder.recipe.touch()
     folder.page.touch()
-    print_outcome(Run(folder), quiet=False)
+    print_outcome(Run(tmp_path), quiet=False)
     return capsys.readouterr().out
 
 
@@ -47,6 +48,12 @@ def test_a_summary_without_a_diagnosis_prints_as_before(tmp_path: Path, capsys: 
     said = outcome(summary(), tmp_path, capsys)
     assert "Bound" not in said
     assert "where the time went" in said
+
+
+def test_a_run_without_a_target_claims_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = outcome(summary(target=None, epochs_to_target=None, target_reached=False), tmp_path, capsys)
+    assert not any(line.startswith("target") for line in said.splitlines())
+    assert "rmse" in said
 
 
 @pytest.mark.parametrize(("epochs", "text"), [(1, "1 epoch"), (1200, "1,200 epochs")])

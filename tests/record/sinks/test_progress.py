@@ -88,7 +88,7 @@ def test_where_a_run_stands_is_noted_at_most_every_two_seconds(tmp_path: Path) -
     assert abs(note.pop("time") - time.time()) < 60
     seconds = pytest.approx(61.2 + 0.1 * (steps[-1] - 1))
     here = {"epoch": 3, "step": steps[-1], "steps": 500, "seconds": seconds, "ended": False}
-    assert note == {**here, "epochs": 50, "target": TARGET}
+    assert note == {**here, "epochs": 50, "target": TARGET, "said": []}
     listener.close()
     note = folder.read_json("progress.json")
     assert (note["epoch"], note["step"], note["ended"]) == (3, 100, True)

@@ -12,10 +12,12 @@ from matplotlib.figure import Figure as Sheet
 from numpy.typing import NDArray
 from PIL import Image
 
+from deepex.config import to_toml
 from deepex.errors import RunFolderError
 from deepex.record.folder import RunFolder
 from deepex.record.illustration import Matrix, PointCloud, ScatterPanel
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
+from deepex.record.shown_recipe import ShownRecipe
 from deepex.report.paper.paper import LOOK, draw_figure, save_figures
 from deepex.report.run.run_data import RankTime, RunData
 from deepex.report.run.sections.curves import loss_curve, metric_curve
@@ -34,9 +36,10 @@ def make_figures() -> dict[str, Figure]:
         epoch_row(epoch=n, seconds=2.5 * n, losses={"loss": 9 / n, "reconstruction": 7 / n}, value=0.3 / n)
         for n in range(1, 4)
     ]
+    folder = RunFolder(Path("run"))
     data = RunData(
-        folder=RunFolder(Path("run")), recipe=recipe(), record=run_record(), summary=None, rows=rows, ranks=[],
-        illustration=None, why_no_pictures="",
+        folder=folder, recipe=ShownRecipe.parse(to_toml(recipe()), folder), target=recipe().target,
+        record=run_record(), summary=None, rows=rows, ranks=[], illustration=None, why_no_pictures="",
     )  # fmt: skip
     seconds = dict.fromkeys(STEP_PHASES, 2.0) | dict.fromkeys(BESIDE_PHASES, 0.5)
     ranks = [RankTime(rank=rank, host="n1", wall_seconds=10.0, phase_seconds=seconds) for rank in range(3)]

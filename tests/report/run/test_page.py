@@ -1,6 +1,7 @@
 """The page of a run, opened from disk in a real browser: what a reader would notice."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,9 +22,10 @@ from deepex.report import write_report
 from deepex.report.html import Gallery
 from deepex.report.run.page import build_page
 from deepex.report.run.run_data import read_run
-from deepex.tasks.arrays import ArrayTask
+from deepex.tasks.own import OwnTask
 from deepex.tasks.protein import Protein, recipe
 from deepex.train.recipe import Recipe, StopConfig
+from deepex.train.task import Target
 from tests.chains import write_chains
 
 
@@ -238,10 +240,21 @@ def test_a_run_without_its_illustrations_has_a_page_that_says_so(copied: RunFold
     assert "did not reach its target" in page
 
 
-def test_task_without_pictures_tells_how_its_metric_moved(line: ArrayTask, tmp_path: Path) -> None:
+def test_a_run_without_target_and_code_has_a_page(line: OwnTask, tmp_path: Path) -> None:
+    aimless = replace(line, goal=Target(metric="validation_loss"))
+    folder = start(Recipe(task=aimless, stop=StopConfig(epochs=2)), tmp_path / "run", "quiet")
+    (tmp_path / "run/objects.pkl").unlink()  # a page loads no code
+    page = write_report(folder).read_text()
+    assert "From epoch 1 to epoch 2, validation_loss went from" in page
+    text = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+    assert "It has no target." in text
+    assert "the dashed line" not in text
+
+
+def test_task_without_pictures_tells_how_its_metric_moved(line: OwnTask, tmp_path: Path) -> None:
     folder = start(Recipe(task=line, stop=StopConfig(epochs=2, target=0.0)), tmp_path / "run", "quiet")
     page = write_report(folder).read_text()
-    assert "From epoch 1 to epoch 2, loss went from" in page
+    assert "From epoch 1 to epoch 2, validation_loss went from" in page
     assert folder.read_json("summary.json")["findings"] == {}
     assert not (folder.path / "illustrations").exists()
 

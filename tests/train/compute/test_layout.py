@@ -9,7 +9,7 @@ from deepex.launch.start import start
 from deepex.models.lenet import LeNet5
 from deepex.replica import Layout, Replica
 from deepex.sample import Batch
-from deepex.tasks.arrays import ArrayTask
+from deepex.tasks.own import OwnTask, task
 from deepex.train.compute.layout import resolve_layout
 from deepex.train.recipe import Recipe, StopConfig
 
@@ -47,17 +47,17 @@ def test_auto_keeps_the_layout_that_a_clock_finds_faster() -> None:
     assert network.weight.grad is None
 
 
-def images() -> ArrayTask:
+def images() -> OwnTask:
     def error(model: nn.Module, batch: Batch) -> Tensor:
         result: Tensor = model(batch["x"]).square().mean()
         return result
 
-    return ArrayTask(
+    return task(
         name="images",
-        network=lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 1)),
-        arrays={"x": torch.randn(100, 3, 8, 8, generator=torch.Generator().manual_seed(0))},
-        objective=error,
-        threshold=-1.0,
+        model=lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 1)),
+        data={"x": torch.randn(100, 3, 8, 8, generator=torch.Generator().manual_seed(0))},
+        loss=error,
+        target=-1.0,
     )
 
 

@@ -11,27 +11,27 @@ from deepex.data.source import read_all
 from deepex.launch.start import start
 from deepex.record.sinks.progress import Verbosity
 from deepex.sample import Batch
-from deepex.tasks.arrays import ArrayTask
+from deepex.tasks.own import OwnTask, task
 from deepex.tasks.protein import Protein
 from deepex.train.compute.precision import LossScale, Precision, advise, has_instructions, resolve_precision
 from deepex.train.recipe import Recipe, StopConfig
 
 
-def native_fraction() -> ArrayTask:
+def native_fraction() -> OwnTask:
     """How much of a protein is folded, from its contact map: real frames, and a mean that is off by 0.19."""
     frames = read_all(Protein().data().train, limit=2000)
 
     def error(model: nn.Module, batch: Batch) -> Tensor:
         return nn.functional.mse_loss(model(batch["map"])[:, 0].float(), batch["fraction"])
 
-    return ArrayTask(
+    return task(
         name="fraction",
-        network=lambda: nn.Sequential(
+        model=lambda: nn.Sequential(
             nn.Unflatten(1, (1, 28)), nn.Conv2d(1, 8, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(1352, 1)
         ),
-        arrays={"map": frames["contact_map"].float(), "fraction": frames["native_fraction"]},
-        objective=error,
-        threshold=0.0005,
+        data={"map": frames["contact_map"].float(), "fraction": frames["native_fraction"]},
+        loss=error,
+        target=0.0005,
     )
 
 

@@ -11,7 +11,7 @@ from deepex.errors import ConfigError, DataError
 from deepex.launch.start import start
 from deepex.models.lenet import LeNet5
 from deepex.sample import Batch
-from deepex.tasks.arrays import ArrayTask
+from deepex.tasks.own import task
 from deepex.train.recipe import Recipe
 from deepex.world import World
 
@@ -20,14 +20,14 @@ def digits(images: Tensor, labels: Tensor, classes: int = 10) -> Recipe:
     def error(model: nn.Module, batch: Batch) -> Tensor:
         return nn.functional.cross_entropy(model(batch["image"]), batch["label"])
 
-    task = ArrayTask(
+    own = task(
         name="digits",
-        network=lambda: LeNet5(shape=(1, 28, 28), classes=classes),
-        arrays={"image": images, "label": labels},
-        objective=error,
-        threshold=0.0,
+        model=lambda: LeNet5(shape=(1, 28, 28), classes=classes),
+        data={"image": images, "label": labels},
+        loss=error,
+        target=0.0,
     )
-    return Recipe(task=task)
+    return Recipe(task=own)
 
 
 LABELS = torch.arange(200) % 10
@@ -67,6 +67,6 @@ def test_a_gradient_that_is_taken_from_deepex_is_told(tmp_path: Path) -> None:
         result: Tensor = model(batch["x"]).square().mean()
         return result
 
-    task = ArrayTask(network=lambda: nn.Linear(2, 1), arrays={"x": torch.rand(100, 2)}, objective=error, threshold=0.0)
+    own = task(model=lambda: nn.Linear(2, 1), data={"x": torch.rand(100, 2)}, loss=error, target=0.0)
     with pytest.raises(ConfigError, match="no zero_grad"):
-        start(Recipe(task=task), tmp_path / "run", "quiet")
+        start(Recipe(task=own), tmp_path / "run", "quiet")

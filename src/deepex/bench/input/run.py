@@ -14,7 +14,7 @@ from deepex.data.feeding.convert import Convert
 from deepex.launch.start import start
 from deepex.optim import OptimiserConfig
 from deepex.sample import Batch
-from deepex.tasks.arrays import ArrayTask
+from deepex.tasks.own import task
 from deepex.train.recipe import Recipe, StopConfig
 
 CLASSES = 10
@@ -56,16 +56,15 @@ def classify(model: nn.Module, batch: Batch) -> Tensor:
 
 def main() -> None:
     packed, out, epochs, *memory = sys.argv[1:]
-    task = ArrayTask(
+    images = task(
         name="images",
-        network=build_network,
-        arrays=packed,
-        objective=classify,
-        threshold=float("-inf"),
+        model=build_network,
+        data=packed,
+        loss=classify,
         preparation=Preparation(convert={"image": Convert(scale=(255.0,))}),
     )
     recipe = Recipe(
-        task=task,
+        task=images,
         data=DataConfig(batch=64, memory_gib=float(memory[0]) if memory else None),
         optimiser=OptimiserConfig(learning_rate=1e-3),
         stop=StopConfig(epochs=int(epochs)),

@@ -1,1 +1,1 @@
-"""Steps of deepex beside those of a plain loop, Lightning and Accelerate."""
+"""Steps of deepex beside what people run and what an expert could write by hand."""

@@ -2,7 +2,7 @@
 
 It reads commands from its standard input, a line each, and answers each with a line of JSON on its standard output:
 `run N` trains N steps, `flops` counts those of one step, `peak DTYPE` measures a matrix product, `phases` tells where
-the time went.
+the time went, `note` what is to be said of the variant. Before an answer, lines may tell of its progress.
 """
 
 import json
@@ -15,9 +15,9 @@ from typing import Any, TextIO
 
 import torch
 
-from deepex.bench.step.variants import VARIANTS, prepare
+from deepex.bench.step.variants import VARIANTS, count_step
 from deepex.bench.step.workloads import WORKLOADS, Workload
-from deepex.record.flops import count_flops, measure_gemm_peak
+from deepex.record.flops import measure_gemm_peak
 from deepex.record.phases import Clock
 from deepex.record.typed_json import to_json
 
@@ -27,7 +27,7 @@ class Turns:
 
     def __init__(self, workload: Workload, commands: TextIO, answers: TextIO) -> None:
         self.workload, self.commands, self.answers = workload, commands, answers
-        self.take_phases = Clock().take
+        self.take_phases, self.note = Clock().take, ""
         self.left = 1  # the first step, before any command, is not measured
         self.asked, self.wall, self.cpu = 0, 0.0, 0.0
 
@@ -51,20 +51,19 @@ class Turns:
                 self.answer({"flops_per_second": measure_gemm_peak(torch.device("cpu"), dtype)})
             elif verb == "phases":
                 self.answer({**to_json(self.take_phases()), "recording_seconds": recording_seconds()})
+            elif verb == "note":
+                self.answer({"note": self.note})
             else:
                 self.asked = self.left = int(number)
                 self.wall, self.cpu = perf_counter(), _cpu_seconds()
                 return
         os._exit(0)  # nobody asks any more
 
+    def tell(self, text: str) -> None:
+        self.answer({"progress": text})
+
     def answer(self, values: Mapping[str, Any]) -> None:
         print(json.dumps(values), file=self.answers, flush=True)
-
-
-def count_step(workload: Workload) -> int:
-    """Floating-point operations of a forward and backward."""
-    model, batch = prepare(workload)
-    return count_flops(lambda: workload.loss(model, batch).backward())  # type: ignore[no-untyped-call]  # torch
 
 
 def recording_seconds(times: int = 20_000) -> float:
@@ -89,7 +88,8 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     workload = WORKLOADS[sys.argv[1]]
-    VARIANTS[sys.argv[2]](workload, Turns(workload, sys.stdin, answers))
+    variant = VARIANTS[sys.argv[2]]
+    variant.train(workload, Turns(workload, sys.stdin, answers), variant.precision)
 
 
 main()

@@ -17,7 +17,7 @@ from deepex.models.deeplab import DeepLab
 from deepex.models.resnet import ResNet50
 from deepex.optim import OptimiserConfig
 from deepex.sample import Batch
-from deepex.tasks.arrays import ArrayTask
+from deepex.tasks.own import task
 from deepex.tasks.protein import Protein
 from deepex.train.recipe import Recipe
 
@@ -41,10 +41,8 @@ class Workload:
         """The workload as a recipe, with as many samples as an epoch takes and one in five more, which is held out."""
         train = self.batch * self.steps
         arrays = self.samples(train + max(1, train // 4))
-        task = ArrayTask(
-            name="bench", network=self.network, arrays=arrays, objective=self.loss, threshold=float("-inf")
-        )
-        return Recipe(task=task, data=DataConfig(batch=self.batch), optimiser=self.optimiser)
+        own = task(name="bench", model=self.network, data=arrays, loss=self.loss)
+        return Recipe(task=own, data=DataConfig(batch=self.batch), optimiser=self.optimiser)
 
 
 def classify(model: nn.Module, batch: Batch) -> Tensor:

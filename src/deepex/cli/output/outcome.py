@@ -25,10 +25,11 @@ def _outcome(run: Run) -> Table:
     verdict = "not reached: give it more stop.epochs"
     if summary.epochs_to_target is not None:
         verdict = f"reached after {say_plural(summary.epochs_to_target, 'epoch')}"
+    goal = {} if summary.target is None else {"target": f"{summary.target:g}, {verdict}"}
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     rows = {
         summary.metric: f"{summary.value:.4f}",
-        "target": f"{summary.target:g}, {verdict}",
+        **goal,
         "time": f"{summary.seconds:.1f} s in {say_plural(summary.epochs, 'epoch')}",
         "speed": f"{summary.samples_per_second:,.0f} samples/s, {summary.gflops_per_second:.1f} GFLOP/s, "
         f"{say_percent(summary.share_of_peak)} of the {summary.precision} GEMM peak",

@@ -89,7 +89,7 @@ def room_for_samples(memory_gib: float | None, ranks_here: int) -> int:
     None stands for half of what is free on this machine, shared among the ranks here.
     """
     if memory_gib is None:
-        return _free_bytes() // 2 // ranks_here
+        return free_bytes() // 2 // ranks_here
     return max(0, int(memory_gib * 2**30) - used_bytes() - RESERVE_BYTES)
 
 
@@ -98,7 +98,7 @@ def used_bytes() -> int:
     return _kilobytes("/proc/self/status", "VmHWM")
 
 
-def _free_bytes() -> int:
+def free_bytes() -> int:
     """Memory that is free here, and allowed: a scheduler may give a job less than the machine has."""
     free = _kilobytes("/proc/meminfo", "MemAvailable")
     try:

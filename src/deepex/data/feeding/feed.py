@@ -15,7 +15,7 @@ from deepex.data.feeding.cache import Cache, stands_in_memory
 from deepex.data.feeding.plan import Batches, BatchPlan
 from deepex.data.feeding.prefetch import Prefetcher
 from deepex.data.feeding.prepare import Preparation, Preparer
-from deepex.data.source import Source, allocate
+from deepex.data.source import Source, allocate, draws
 from deepex.sample import Batch
 
 DEPTH = 4  # buffers: two that are handed out, two that are filled meanwhile
@@ -78,7 +78,7 @@ class Feed:
     def start_cache(self, num_bytes: int) -> int:
         """Cache samples in memory from now on, as many as fit into `num_bytes`; returns the bytes they will take."""
         self.close()
-        if stands_in_memory(self.source):
+        if stands_in_memory(self.source) or draws(self.source):
             return 0
         self.cache = Cache(self.source, num_bytes, len(self.plan.owned()))
         self._preparer = Preparer(self.cache, self.preparation)
@@ -107,7 +107,7 @@ class Feed:
             if is_next:
                 return self._prefetcher.take()
             self.close()
-        elif is_next and self._slow == SLOW_BATCHES:
+        elif is_next and self._slow == SLOW_BATCHES and not draws(self.source):
             held = self._last[1] if self._last else None
             self._prefetcher = Prefetcher(
                 self._fill, [each for each in self._buffers if each is not held], self._keys(key)

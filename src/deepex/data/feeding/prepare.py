@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from deepex.data.feeding.augment import Augmentation, drawing
 from deepex.data.feeding.convert import Convert
-from deepex.data.source import Indices, Source, allocate, as_array
+from deepex.data.source import Indices, RandomSource, Source, allocate, as_array
 from deepex.errors import ConfigError, unknown
 from deepex.sample import Batch, SampleSpec
 
@@ -61,6 +61,7 @@ class Preparer:
         augmented = {name for augmentation in preparation.augment for name in augmentation.fields}
         self._changed = {name: source.spec.fields[name] for name in {*preparation.convert, *augmented}}
         self._augmented = augmented
+        self._drawn = source if isinstance(source, RandomSource) and source.draws else None
         self._stored: Batch = {}
 
     def __len__(self) -> int:
@@ -74,7 +75,11 @@ class Preparer:
         size = len(indices)
         stored = self._scratch(size)
         straight = {name: tensor for name, tensor in out.items() if name not in stored}
-        self.source.read(indices, {**straight, **{name: tensor[:size] for name, tensor in stored.items()}})
+        wanted = {**straight, **{name: tensor[:size] for name, tensor in stored.items()}}
+        if self._drawn is None:
+            self.source.read(indices, wanted)
+        else:
+            self._drawn.read_drawn(indices, wanted, draw_for)
         if self._augmented:
             self._augment(np.asarray(indices), out, draw_for)
         for name, conversion in self.preparation.convert.items():

@@ -16,6 +16,7 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import torch
 
 from deepex.data.packing.block import BlockResult, Writing, verify_block, write_block
@@ -84,7 +85,7 @@ def _pool(job: Job) -> Iterator[ProcessPoolExecutor]:
         min(job.config.ranks, job.layout.num_blocks),
         get_context(method),
         initializer=_prepare,
-        initargs=(job.writing(),),
+        initargs=(cloudpickle.dumps(job.writing()),),  # by value, where a reader is a file of the user's own
     )
     try:
         yield pool
@@ -97,10 +98,10 @@ def _pool(job: Job) -> Iterator[ProcessPoolExecutor]:
         pool.shutdown(cancel_futures=True)
 
 
-def _prepare(writing: Writing) -> None:
+def _prepare(writing: bytes) -> None:
     """Make this process one that writes blocks."""
     global _writing  # a pool's processes have no other place for what they share
-    _writing = writing
+    _writing = cloudpickle.loads(writing)
     follow_starter()
 
 

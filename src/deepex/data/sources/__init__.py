@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import cast
 
 from deepex.config import override
 from deepex.data.source import Source
 from deepex.errors import DataError, unknown
+from deepex.reference import is_reference, load_object
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +63,10 @@ def open_source(path: Path, reader: str | None = None, options: Sequence[str] = 
     Example: `open_source(Path("photos"), options=["channels=3", "height=224", "width=224"])`
     """
     name = reader or guess_reader(path)
+    if is_reference(name):
+        return _open_own(name, path, options)
     if name not in READERS:
-        raise DataError(unknown("reader", name, READERS))
+        raise DataError(unknown("reader", name, [*READERS, "file.py:name"]))
     try:
         module = import_module(f"deepex.data.sources.{name}")
         source: Source = module.open_source(path, override(module.Options(), list(options)))
@@ -70,6 +74,26 @@ def open_source(path: Path, reader: str | None = None, options: Sequence[str] = 
         cure = f"pip install 'deepex[{READERS[name].extra}]'" if READERS[name].extra else f"pip install {error.name}"
         raise DataError(f"to read {READERS[name].reads}, {error.name} is missing. Install it with: {cure}") from error
     return source
+
+
+def _open_own(name: str, path: Path, options: Sequence[str]) -> Source:
+    """A path by a reader of a user's own: a class with `Options` and `open_source`, or a function of a path."""
+    found = load_object(name)
+    if hasattr(found, "open_source"):
+        chosen = override(found.Options(), list(options)) if hasattr(found, "Options") else None
+        source = found.open_source(path) if chosen is None else found.open_source(path, chosen)
+        options = () if chosen is not None else options
+    else:
+        source = found(path)
+    if options:
+        raise DataError(f"reader {name} has no Options, so {' '.join(options)} can't be set. Give it a class Options.")
+    missing = [part for part in ("spec", "read", "name", "__len__") if not hasattr(source, part)]
+    if missing:
+        raise DataError(
+            f"reader {name} returned a {type(source).__name__}, which is no source: it has no {', '.join(missing)}. "
+            "See the protocol deepex.data.Source."
+        )
+    return cast(Source, source)
 
 
 def guess_reader(path: Path) -> str:

@@ -1,29 +1,49 @@
 """Progress for people: a live bar on a terminal, plain lines elsewhere, silence on request. Only rank 0 speaks.
 
-Beside it rank 0 keeps a file of where the run stands, for whoever follows it from elsewhere.
+Beside it rank 0 keeps a file of where the run stands, for whoever follows it from elsewhere: in another process, or in
+the output of a notebook's cell.
 """
 
+import os
 import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from deepex.errors import RunFolderError
+from deepex.errors import RunFolderError, UsageError, unknown
+from deepex.notebook import in_notebook
 from deepex.record.folder import RunFolder
 from deepex.record.rows import Diagnosis, EpochRow
 from deepex.record.typed_json import to_json
 from deepex.text import say_ratio, say_time_left
 
-Verbosity = Literal["bar", "lines", "quiet"]
+Verbosity = Literal["bar", "lines", "notebook", "quiet"]
+"""How progress is told. With `notebook` a run itself is silent: a cell's output follows its directory."""
+FOLLOWER = (
+    "DEEPEX_NOTEBOOK"  # variable of ranks that a notebook starts: the file to name their runs in, for it to follow
+)
 SECONDS_BETWEEN_LINES = 60.0
 PROGRESS_FILE = "progress.json"
 SECONDS_BETWEEN_NOTES = 2.0
 NOTES_SHARE = 0.005  # of the time may go into notes, where the file system is slow
+MOST_SAID = 20  # sentences that are kept
+
+
+def choose_verbosity(given: Verbosity | None) -> Verbosity:
+    """What was asked for; without that, an output that is updated in a notebook, and lines elsewhere."""
+    is_followed = in_notebook() or FOLLOWER in os.environ
+    if given is None:
+        return "notebook" if is_followed else "lines"
+    if given not in get_args(Verbosity):
+        raise UsageError(unknown("verbosity", given, get_args(Verbosity)))
+    if given == "notebook" and not is_followed:
+        raise UsageError("verbosity 'notebook' outside of a notebook. Allowed here: bar, lines, quiet.")
+    return given
 
 
 class Listener(Protocol):
@@ -90,7 +110,7 @@ class Lines(Silent):
         if seconds - self._last_told > SECONDS_BETWEEN_LINES and step < steps:
             self._last_told = seconds
             left = say_time_left(epoch * steps + step, self.epochs * steps, seconds)
-            self.say(f"epoch {epoch + 1}/{self.epochs}  step {step:,} of {steps:,}  {left}")
+            self.say(f"{_say_epoch(epoch + 1, self.epochs)}  step {step:,} of {steps:,}  {left}")
 
     def epoch(self, row: EpochRow) -> None:
         print(describe_epoch(row, self.epochs, self.target), flush=True)
@@ -121,12 +141,12 @@ class Bar(Silent):
         self._last_drawn = seconds
         done, total = epoch * steps + step + 1, self.epochs * steps
         left = say_time_left(done, total, seconds)
-        text = f"epoch {epoch + 1}/{self.epochs}{self._figures}"
+        text = f"{_say_epoch(epoch + 1, self.epochs)}{self._figures}"
         self.progress.update(self.bar, completed=done, total=total, description=text, left=left)
 
     def epoch(self, row: EpochRow) -> None:
         self._figures = (
-            f"  loss {row.loss:.4g}  {row.metric} {row.value:.4f} (target {self.target})"
+            f"  loss {row.loss:.4g}  {row.metric} {row.value:.4f}{_say_target(self.target)}"
             f"  {row.samples_per_second:,.0f} samples/s"
         )
         if news := self.news.hear(row):
@@ -141,7 +161,7 @@ class ProgressNote:
     """Where a run stands: progress.json.
 
     `epoch` counts from 1, as in metrics.jsonl, and is 0 before the first step; `ended` is whether the run has left its
-    loop, complete or not; `time` is when it was written, as a unix time.
+    loop, complete or not; `time` is when it was written, as a unix time; `said` is what the run told people.
     """
 
     epoch: int
@@ -152,6 +172,7 @@ class ProgressNote:
     seconds: float
     time: float
     ended: bool = False
+    said: tuple[str, ...] = ()
 
 
 class ProgressFile:
@@ -169,10 +190,12 @@ class ProgressFile:
     def __init__(self, listener: Listener, folder: RunFolder, epochs: int, target: Mapping[str, Any]) -> None:
         self.listener, self.folder, self.epochs, self.target = listener, folder, epochs, target
         self._here, self._due = (-1, 0, 0, 0.0), 0.0
+        self._said: tuple[str, ...] = ()
         self._note()
 
     def say(self, text: str) -> None:
         self.listener.say(text)
+        self._said = (*self._said, text)[-MOST_SAID:]
 
     def step(self, epoch: int, step: int, steps: int, seconds: float) -> None:
         self.listener.step(epoch, step, steps, seconds)
@@ -200,6 +223,7 @@ class ProgressFile:
             seconds=seconds,
             time=time.time(),
             ended=ended,
+            said=self._said,
         )
         with suppress(RunFolderError):
             self.folder.write_json(PROGRESS_FILE, to_json(note))
@@ -214,11 +238,20 @@ def build_listener(verbosity: Verbosity, epochs: int, target: str) -> Listener:
 
 
 def describe_epoch(row: EpochRow, epochs: int, target: str) -> str:
-    """One epoch as a line of text."""
+    """One epoch as a line of text; `target` is empty for a run that has none."""
     return (
-        f"epoch {row.epoch:>3}/{epochs}  loss {row.loss:<8.4g}  {row.metric} {row.value:.4f} "
-        f"(target {target})  {row.samples_per_second:>7,.0f} samples/s  {row.seconds:6.1f} s"
+        f"{_say_epoch(row.epoch, epochs):>9}  loss {row.loss:<8.4g}  {row.metric} {row.value:.4f}{_say_target(target)}"
+        f"  {row.samples_per_second:>7,.0f} samples/s  {row.seconds:6.1f} s"
     )
+
+
+def _say_epoch(epoch: int, epochs: int) -> str:
+    """An epoch of so many; of 0 where nobody has said how many there are."""
+    return f"epoch {epoch:>3}/{epochs}" if epochs else f"epoch {epoch:>3}"
+
+
+def _say_target(target: str) -> str:
+    return f" (target {target})" if target and target != "none" else ""
 
 
 def describe_diagnosis(found: Diagnosis) -> str:

@@ -32,7 +32,7 @@ def write_report(folder: RunFolder, out: Path | None = None) -> Path:
 def build_page(data: RunData, gallery: Gallery) -> str:
     """The whole page as text; its figures are then in the gallery."""
     recipe, record = data.recipe, data.record
-    title = f"{recipe.task.name} on {say_plural(recipe.world.ranks, 'rank')}, sync {recipe.sync}"
+    title = f"{recipe.task} on {say_plural(recipe.num_ranks, 'rank')}, sync {recipe.sync}"
     date = record.started.replace("T", " ").replace("+00:00", " UTC")
     return fill_page(
         title=title,

@@ -6,16 +6,19 @@ It knows the files of a run, and nothing of how they are shown.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import cast
 
 from deepex.errors import RunFolderError
-from deepex.launch.recipes import read_recipe
 from deepex.record.folder import RunFolder
 from deepex.record.illustration import Illustration, read_illustration
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
 from deepex.record.provenance import RunRecord, read_record
 from deepex.record.rows import Diagnosis, EpochRow, RankRow, Summary, read_epochs, read_ranks, read_summary
-from deepex.train.recipe import Recipe
-from deepex.train.task import Illustrated
+from deepex.record.shown_recipe import ShownRecipe, read_shown_recipe
+from deepex.record.sinks.progress import PROGRESS_FILE, ProgressNote
+from deepex.record.typed_json import from_json
+from deepex.tasks import TASKS
+from deepex.train.task import Direction, Illustrated, Target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,11 +35,13 @@ class RankTime:
 class RunData:
     """A run as its directory tells it. `summary` is None for a run that is not complete.
 
-    `diagnosis` is what the run found itself; None before its first epoch has ended.
+    `target` is None where the directory does not say what the run is judged by. `diagnosis` is what the run found
+    itself; None before its first epoch has ended.
     """
 
     folder: RunFolder
-    recipe: Recipe
+    recipe: ShownRecipe
+    target: Target | None
     record: RunRecord
     summary: Summary | None
     rows: Sequence[EpochRow]
@@ -46,7 +51,7 @@ class RunData:
 
     @property
     def metric(self) -> str:
-        return self.recipe.target.metric
+        return self.target.metric if self.target else self.rows[-1].metric if self.rows else "the metric"
 
     @property
     def diagnosis(self) -> Diagnosis | None:
@@ -77,7 +82,7 @@ class RunData:
 
 def read_run(folder: RunFolder) -> RunData:
     """Read a run directory, finished or not."""
-    recipe, record, summary = read_recipe(folder.recipe), read_record(folder), read_summary(folder)
+    recipe, record, summary = read_shown_recipe(folder), read_record(folder), read_summary(folder)
     illustration, why_no_pictures = _read_pictures(folder, recipe, is_complete=summary is not None)
     rows, ranks = read_epochs(folder), read_ranks(folder)
     if rows and not ranks:
@@ -89,6 +94,7 @@ def read_run(folder: RunFolder) -> RunData:
     return RunData(
         folder=folder,
         recipe=recipe,
+        target=_read_target(folder, summary),
         record=record,
         summary=summary,
         rows=rows,
@@ -98,13 +104,23 @@ def read_run(folder: RunFolder) -> RunData:
     )
 
 
-def _read_pictures(folder: RunFolder, recipe: Recipe, *, is_complete: bool) -> tuple[Illustration | None, str]:
+def _read_target(folder: RunFolder, summary: Summary | None) -> Target | None:
+    """What a run is judged by, as its outcome says, or its progress before it has one."""
+    if summary is not None:
+        return Target(metric=summary.metric, threshold=summary.target, direction=cast(Direction, summary.direction))
+    if not (folder.path / PROGRESS_FILE).exists():
+        return None
+    note = folder.understand(PROGRESS_FILE, lambda tree: from_json(ProgressNote, tree), folder.read_json(PROGRESS_FILE))
+    return Target(**note.target)
+
+
+def _read_pictures(folder: RunFolder, recipe: ShownRecipe, *, is_complete: bool) -> tuple[Illustration | None, str]:
     """What the run shows of its model; if nothing, the reason in words for the page."""
     try:
         found = read_illustration(folder)
     except RunFolderError as error:
         return None, f"There are no pictures: {error}"
-    if found is not None or not isinstance(recipe.task, Illustrated):
+    if found is not None or recipe.task not in TASKS or not isinstance(TASKS[recipe.task].recipe().task, Illustrated):
         return found, ""
     if not is_complete:
         return None, "There are no pictures yet: a run illustrates its model when it is complete."

@@ -16,7 +16,9 @@ def _outcome(data: RunData) -> str:
     summary, last = data.summary, data.rows[-1]
     value = f"{data.metric} {say_value(last.value)}"
     when = f"after {say_plural(last.epoch, 'epoch')} and {say_duration(last.seconds)}"
-    goal = f"target {data.recipe.target}"
+    if data.target is None or data.target.threshold is None:
+        return f"The run {'ended' if summary else 'is not complete: it stands'} at {value} {when}. It has no target."
+    goal = f"target {data.target}"
     if summary is None:
         return f"The run is not complete: {when} it stands at {value} ({goal})."
     if summary.epochs_to_target is not None and summary.epochs_to_target < last.epoch:
@@ -29,7 +31,7 @@ def _outcome(data: RunData) -> str:
 
 def _time(data: RunData) -> str:
     largest = sorted(STEP_PHASES, key=data.phase_seconds, reverse=True)[:3]
-    named = [*largest, "sync"] if data.recipe.world.ranks > 1 and "sync" not in largest else largest
+    named = [*largest, "sync"] if data.recipe.num_ranks > 1 and "sync" not in largest else largest
     parts = [f"{name} {say_share(data.phase_share(name))}" for name in named]
     text = (
         f"The training steps took {say_duration(data.wall_seconds)}: {', '.join(parts[:-1])} and {parts[-1]} of it, "

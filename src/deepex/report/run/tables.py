@@ -27,12 +27,15 @@ def key_figures(data: RunData) -> str:
     if not data.rows:
         return ""
     last, summary = data.rows[-1], data.summary
-    verdict, kind = "no outcome yet", "open"
-    if summary is not None:
-        verdict, kind = ("reached", "good") if summary.target_reached else ("not reached", "open")
+    words, kind = data.metric, ""
+    if data.target is not None and data.target.threshold is not None:
+        verdict, kind = "no outcome yet", "open"
+        if summary is not None:
+            verdict, kind = ("reached", "good") if summary.target_reached else ("not reached", "open")
+        words = f"{data.metric}, target {data.target} {verdict}"
     largest = max(STEP_PHASES, key=data.phase_seconds)
     tiles = [
-        show_tile(say_value(last.value), f"{data.metric}, target {data.recipe.target} {verdict}", kind),
+        show_tile(say_value(last.value), words, kind),
         show_tile(say_duration(last.seconds), f"in {say_plural(last.epoch, 'epoch')}"),
         show_tile(f"{data.samples_per_second:,.0f}", "samples a second"),
         show_tile(say_share(data.phase_share(largest)), f"of the step in {largest}, its largest phase"),
@@ -41,7 +44,7 @@ def key_figures(data: RunData) -> str:
         rate = f"{summary.gflops_per_second:,.1f} GFLOP/s"
         tiles.append(show_tile(say_share(summary.share_of_peak), f"of the GEMM peak, {rate}"))
     else:
-        tiles.append(show_tile(f"{last.epoch} of {data.recipe.stop.epochs}", "epochs done"))
+        tiles.append(show_tile(f"{last.epoch} of {data.recipe.num_epochs}", "epochs done"))
     waiting = data.phase_share("input") + data.phase_share("sync")
     tiles.append(show_tile(say_share(waiting), "of the step waiting, for samples or other ranks"))
     return "".join(tiles)
@@ -96,7 +99,7 @@ def record_tables(data: RunData) -> str:
     rows = {
         "algorithm": escape(_algorithm(data)),
         "command": _code(record.command),
-        "again": _code(f"deepex run {data.folder.recipe}"),
+        "again": _code(_again(data)),
         "deepex's commit": _repository(record.code),
         "project's commit": _repository(record.project),
         "versions": _pairs(record.versions),
@@ -116,13 +119,20 @@ def record_tables(data: RunData) -> str:
 
 def _algorithm(data: RunData) -> str:
     """What was trained, how, and to what end, in one line; the recipe has all of it."""
-    recipe = data.recipe
+    recipe, target = data.recipe, data.target
+    goal = f", to {data.metric} {target}" if target is not None and target.threshold is not None else ""
     return (
-        f"task {recipe.task.name}; {recipe.optimiser.name} at {recipe.optimiser.learning_rate:g}, "
-        f"{recipe.schedule.name} rate; {recipe.data.batch} samples a rank and step, "
-        f"{recipe.data.batch * recipe.world.ranks:,} of all; sync {recipe.sync}; at most "
-        f"{say_plural(recipe.stop.epochs, 'epoch')}, to {data.metric} {recipe.target}"
+        f"task {recipe.task}; {recipe.optimiser} at {recipe.learning_rate:g}, "
+        f"{recipe.schedule} rate; {recipe.batch} samples a rank and step, "
+        f"{recipe.batch * recipe.num_ranks:,} of all; sync {recipe.sync}; at most "
+        f"{say_plural(recipe.num_epochs, 'epoch')}{goal}"
     )
+
+
+def _again(data: RunData) -> str:
+    """How to run it again: by its recipe, or by the script that has its loop."""
+    code = data.recipe.code
+    return f"python {code}" if code.endswith(".py") else f"deepex run {data.folder.recipe}"
 
 
 def _code(text: str | None) -> str:

@@ -55,7 +55,7 @@ def speed_table(studies: StudySet) -> str:
                     f"{cell.batch:,}",
                     say_estimate(cell.epoch_seconds),
                     say_estimate(cell.speedup),
-                    _say_efficiency(cell),
+                    say_efficiency(cell),
                     "" if cell.samples_per_second is None else f"{cell.samples_per_second.value:,.0f}",
                     "" if cell.gflops_per_second is None else f"{cell.gflops_per_second.value:,.1f}",
                     "" if cell.share_of_peak is None else say_share(cell.share_of_peak.value),
@@ -81,7 +81,7 @@ def learning_table(studies: StudySet) -> str:
         for place, each in enumerate(cell.cutoffs):
             epochs = [run.epochs_to[place] for run in cell.runs]
             values.append(", ".join("not reached" if number is None else str(number) for number in epochs))
-            values.append(_say_speedup(each))
+            values.append(say_speedup(each))
         last = cell.cutoffs[-1]
         values.append("" if last.samples is None else f"{last.samples.value:,.0f}")
         values.append("" if last.core_hours is None else f"{last.core_hours.value:.3g}")
@@ -125,11 +125,13 @@ def say_estimate(found: Estimate | None) -> str:
     return "" if found is None else say_interval(found.value, found.low, found.high)
 
 
-def _say_speedup(cutoff: CutoffRow) -> str:
+def say_speedup(cutoff: CutoffRow) -> str:
+    """A learning speedup, or why there is none."""
     return cutoff.why_no_speedup if cutoff.speedup is None else say_estimate(cutoff.speedup)
 
 
-def _say_efficiency(cell: CellRow) -> str:
+def say_efficiency(cell: CellRow) -> str:
+    """A parallel efficiency with its interval, or why there is none."""
     if cell.oversubscribed:
         return "none: cores shared"
     if cell.uneven_cores:

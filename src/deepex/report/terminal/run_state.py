@@ -11,13 +11,13 @@ from functools import partial
 from statistics import median
 from typing import Literal, TypeVar
 
-from deepex.config import read_toml
 from deepex.errors import RunFolderError
 from deepex.record.folder import RunFolder
 from deepex.record.logs import ChangingFiles, parse_rows, read_last_row
 from deepex.record.phases import BESIDE_PHASES
 from deepex.record.provenance import RECORD_FILE, Placement, RunRecord
 from deepex.record.rows import EPOCHS_FILE, SUMMARY_FILE, Diagnosis, EpochRow, RankRow, Summary
+from deepex.record.shown_recipe import ShownRecipe
 from deepex.record.sinks.progress import PROGRESS_FILE, ProgressNote
 from deepex.record.typed_json import from_json
 from deepex.train.task import Target
@@ -35,17 +35,6 @@ PAGE_SECONDS = 120.0  # for a page to be drawn after its run is complete
 
 
 @dataclass(frozen=True, kw_only=True)
-class WatchedRecipe:
-    """What is shown of a recipe.toml, as it stands there: a task of a user's own need not be loaded for it."""
-
-    task: str
-    sync: str
-    precision: str
-    num_epochs: int
-    num_ranks: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class Lag:
     """Ranks that lag in an epoch: by their share of work beyond the median's, the slowest first, or without a line."""
 
@@ -59,7 +48,7 @@ class Standing:
     """A run at one moment, as its files tell it; `quiet_seconds` is for how long nothing was written."""
 
     folder: RunFolder
-    recipe: WatchedRecipe
+    recipe: ShownRecipe
     record: RunRecord | None
     progress: ProgressNote | None
     summary: Summary | None
@@ -119,7 +108,7 @@ class Standing:
             return "stopped"
         if self.quiet_seconds > self._patience_seconds():
             return "silent"
-        return "running" if self.epochs_done else "starting"
+        return "running" if self.epochs_done or (self.progress is not None and self.progress.step) else "starting"
 
     @property
     def awaits_page(self) -> bool:
@@ -148,7 +137,7 @@ class RunReader:
     def read(self) -> Standing:
         """The run at this moment."""
         rows: Sequence[EpochRow] = self.files.read(EPOCHS_FILE, _parse_epochs, [])
-        recipe = self.files.read("recipe.toml", self._parse_recipe, None)
+        recipe = self.files.read("recipe.toml", partial(ShownRecipe.parse, folder=self.folder), None)
         if recipe is None:
             raise RunFolderError(
                 f"{self.folder.recipe} can't be read. Give a run that you may read, as deepex run left it."
@@ -164,22 +153,6 @@ class RunReader:
             lag=self._find_lag(rows, recipe.num_ranks),
             quiet_seconds=time.time() - max(self.files.written(), progress.time if progress else 0.0),
         )
-
-    def _parse_recipe(self, text: str) -> WatchedRecipe:
-        tree = read_toml(text, str(self.folder.recipe))
-        try:
-            return WatchedRecipe(
-                task=str(tree["task"]["name"]),
-                sync=tree["sync"],
-                precision=tree["precision"],
-                num_epochs=int(tree["stop"]["epochs"]),
-                num_ranks=int(tree["world"]["ranks"]),
-            )
-        except KeyError as missing:
-            raise RunFolderError(
-                f"{self.folder.path} is not a run directory: its recipe.toml has no {missing.args[0]}, as those that "
-                "deepex run writes have. Give one that deepex run made."
-            ) from missing
 
     def _find_lag(self, rows: Sequence[EpochRow], num_ranks: int) -> Lag:
         """Which ranks lag, looked up once an epoch, and again while lines of ranks are missing."""

@@ -42,18 +42,23 @@ def describe_condition(run: Standing) -> str:
     """Whether a run goes on, and if not, where it stands and what to do."""
     if run.condition not in ("stopped", "silent"):
         return "complete, without a page yet" if run.awaits_page else run.condition
+    kept = checkpoint.latest(run.folder)
+    if kept is None:
+        return f"{describe_halt(run)} It has no checkpoint; start it again with: deepex run {run.folder.recipe}"
+    return f"{describe_halt(run)} Its checkpoint is {kept.name}; go on with: deepex resume {run.folder.path}"
+
+
+def describe_halt(run: Standing) -> str:
+    """Where a run that does not go on stands, and how it came to that."""
     here, kept = run.progress, checkpoint.latest(run.folder)
     where = f"after epoch {run.rows[-1].epoch}" if run.rows else "before its first step"
     if here is not None and run.is_within_epoch:
         where = f"in epoch {here.epoch}, after step {here.step:,} of {here.steps:,}"
-    cure = f"It has no checkpoint; start it again with: deepex run {run.folder.recipe}"
-    if kept:
-        cure = f"Its checkpoint is {kept.name}; go on with: deepex resume {run.folder.path}"
     if run.condition == "silent":
-        return f"silent {where}: nothing was written for {say_duration(run.quiet_seconds)}, maybe it died. {cure}"
+        return f"silent {where}: nothing was written for {say_duration(run.quiet_seconds)}, maybe it died."
     if here is not None and kept and kept.name == f"epoch{here.epoch - 1:05d}_step{here.step:06d}":
-        return f"stopped early {where}. {cure}"
-    return f"ended early {where}; its own output says why. {cure}"
+        return f"stopped early {where}."
+    return f"ended early {where}; its own output says why."
 
 
 def describe_outcome(run: Standing) -> str:
@@ -61,7 +66,7 @@ def describe_outcome(run: Standing) -> str:
     summary = run.summary
     assert summary is not None, "a complete run has a summary"
     after = f"after {say_plural(summary.epochs, 'epoch')} and {say_duration(summary.seconds)}"
-    return f"{summary.metric} {say_value(summary.value)} {after}; {_describe_target(run)}"
+    return "; ".join(filter(None, (f"{summary.metric} {say_value(summary.value)} {after}", describe_target(run))))
 
 
 def draw(run: Standing) -> RenderableType:
@@ -99,32 +104,45 @@ def _curves(run: Standing) -> Table:
     done = run.epochs_done
     total = done if run.condition == "complete" else run.num_epochs
     bar = ProgressBar(total=total, completed=done, width=CURVE_WIDTH, complete_style="green")
-    table.add_row("epoch", f"{math.ceil(done):,} of {run.num_epochs:,}", bar, _describe_steps(run))
+    table.add_row(
+        "epoch",
+        f"{math.ceil(done):,} of {run.num_epochs:,}",
+        bar,
+        ", ".join(filter(None, (describe_step(run), describe_time_left(run)))),
+    )
     if run.rows:
         last = run.rows[-1]
         metric = last.metric if last.metric != "loss" else "held-out loss"
         speeds = [row.samples_per_second for row in run.rows]
         for name, number, values, note in (
             ("loss", say_value(last.loss), [row.loss for row in run.rows], ""),
-            (metric, say_value(last.value), [row.value for row in run.rows], _describe_target(run)),
+            (metric, say_value(last.value), [row.value for row in run.rows], describe_target(run)),
             ("samples/s", f"{speeds[-1]:,.0f}", speeds, ""),
         ):
             table.add_row(name, number, Text(sparkline(values), "cyan"), note)
     return table
 
 
-def _describe_steps(run: Standing) -> str:
+def describe_step(run: Standing) -> str:
+    """How far it is within its epoch; nothing between two."""
     here = run.progress
-    parts = [f"step {here.step:,} of {here.steps:,}"] if here is not None and run.is_within_epoch else []
+    return f"step {here.step:,} of {here.steps:,}" if here is not None and run.is_within_epoch else ""
+
+
+def describe_time_left(run: Standing) -> str:
+    """How long it will take at most; nothing where that is not known, or nothing is left."""
     if run.condition == "running" and 0 < run.epochs_done < run.num_epochs:
-        parts.append(say_time_left(run.epochs_done, run.num_epochs, run.seconds))
-    return ", ".join(parts)
+        return say_time_left(run.epochs_done, run.num_epochs, run.seconds)
+    return ""
 
 
-def _describe_target(run: Standing) -> str:
+def describe_target(run: Standing) -> str:
     """The target and when it was reached, or how far away it is; nothing before the run has said what it is."""
     target, summary = run.target, run.summary
-    goal = f"target {target or (f'{summary.target:g}' if summary else '')}"
+    threshold = target.threshold if target else summary.target if summary else None
+    if threshold is None:
+        return ""
+    goal = f"target {target or f'{threshold:g}'}"
     reached = next((row.epoch for row in run.rows if target and target.reached(row.value)), None)
     if summary is not None:
         reached = summary.epochs_to_target
@@ -132,7 +150,7 @@ def _describe_target(run: Standing) -> str:
         return f"{goal} reached in epoch {reached}"
     if summary is not None:
         return f"{goal} not reached"
-    return f"{goal}: {abs(run.rows[-1].value - target.threshold):.2g} to go" if target else ""
+    return f"{goal}: {abs(run.rows[-1].value - threshold):.2g} to go" if target else ""
 
 
 def _phases(row: EpochRow, num_ranks: int) -> Table:

@@ -39,7 +39,7 @@ def show_study(path: Path) -> RenderableType:
         row = list(runs)
         mark = Text("  more ranks than cores", style="red") if row[0].oversubscribed else Text("")
         name = Text(", ".join([row[0].series or "alone", *row[0].settings])).append_text(mark)
-        table.add_row(str(row[0].ranks), name, *(_tell_run(path, state) for state in row))
+        table.add_row(str(row[0].ranks), name, *(tell_run(path, state) for state in row))
     failures = [Text(f"{each.name} failed: {each.error}", style="red") for each in states if each.error]
     return Group(table, *failures, Text(tell_progress(states)))
 
@@ -87,7 +87,7 @@ class StudyNews:
             if self._known.get(state.name, "left") != state.state:
                 self._known[state.name] = state.state
                 rest = "" if state.state == "running" or is_over(states) else f"  [{tell_progress(states)}]"
-                lines.append(f"{state.name}: {_tell_run(self.path, state).plain}{rest}")
+                lines.append(f"{state.name}: {tell_run(self.path, state).plain}{rest}")
                 lines += [f"  {state.error}"] if state.error else []
         return lines
 
@@ -99,7 +99,8 @@ def find_running(path: Path) -> Path | None:
     return folder if folder is not None and (folder / "record.json").exists() else None
 
 
-def _tell_run(path: Path, run: RunState) -> Text:
+def tell_run(path: Path, run: RunState) -> Text:
+    """How far a run of a study is, and what it has learned."""
     kind, text = run.state, str(run.state)
     if kind in ("done", "running", "stopped"):
         folder = RunFolder(path / "runs" / run.name)

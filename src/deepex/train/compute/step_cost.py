@@ -26,7 +26,7 @@ def measure_step_cost(step: Step, batch: Batch) -> tuple[StepCost, list[str]]:
     peak = measure_gemm_peak(device, DTYPES[step.precision])
     ratio = 1.0 if step.precision == "fp32" else peak / measure_gemm_peak(device)
     warning = advise(step.precision, ratio, instructions=has_instructions(step.precision, device))
-    advice = [sentence for sentence in (_share_out(flops, device), warning) if sentence]
+    advice = [sentence for sentence in (share_out(flops, device), warning) if sentence]
     dispatch = measure_dispatch(lambda some: try_step(step, some), batch, operators=operators.total, flops=flops)
     replica.block.copy_(before)
     replica.gradients.zero_()
@@ -40,7 +40,7 @@ def measure_step_cost(step: Step, batch: Batch) -> tuple[StepCost, list[str]]:
     return cost, advice
 
 
-def _share_out(flops: int, device: torch.device) -> str:
+def share_out(flops: int, device: torch.device) -> str:
     """Leave a step that is too small to share to one thread; by its size, not by a clock, so that bits repeat."""
     if device.type != "cpu" or flops >= SMALL_STEP or torch.get_num_threads() == 1:
         return ""

@@ -10,7 +10,7 @@ from deepex.record.rows import Advice, Diagnosis
 from deepex.record.typed_json import to_json
 from deepex.report import write_report
 from deepex.report.run.sections.diagnosis import describe_diagnosis
-from deepex.tasks.arrays import ArrayTask
+from deepex.tasks.own import OwnTask
 from deepex.train.recipe import Recipe, StopConfig
 
 FOUND = Diagnosis(
@@ -24,7 +24,7 @@ FOUND = Diagnosis(
 
 
 @pytest.fixture
-def folder(line: ArrayTask, tmp_path: Path) -> RunFolder:
+def folder(line: OwnTask, tmp_path: Path) -> RunFolder:
     return start(Recipe(task=line, stop=StopConfig(epochs=2, target=0.0)), tmp_path / "run", "quiet")
 
 

@@ -8,6 +8,7 @@ from deepex.record.rows import EpochRow
 from deepex.report.html import Gallery, show_section
 from deepex.report.run.run_data import RunData
 from deepex.report.style import ACCENT, GOAL, Figure, lay_out
+from deepex.train.task import Target
 
 PART_COLOURS = ("#6b7785", "#b07a1e", "#2f8f6b", "#8a5bb5")
 
@@ -22,9 +23,10 @@ def show_curves(data: RunData, gallery: Gallery) -> str:
         "metric-seconds": metric_curve(data, "seconds"),
     }
     cells = "".join(gallery.show(name, figure) for name, figure in figures.items())
+    goal = "; the dashed line is the target" if data.target is not None and data.target.threshold is not None else ""
     caption = (
         f"The loss on training samples and {data.metric} on held-out samples, each against epochs and against the "
-        "seconds since training began. A point is an epoch; the dashed line is the target."
+        f"seconds since training began. A point is an epoch{goal}."
     )
     return show_section("Loss and metric", caption, f'{_legend(data)}<div class="curves">{cells}</div>')
 
@@ -57,35 +59,44 @@ def loss_curve(rows: Sequence[EpochRow], against: Against) -> Figure:
 
 def metric_curve(data: RunData, against: Against) -> Figure:
     """The metric against `epoch` or `seconds`, with the target as a dashed line."""
-    rows, target = data.rows, data.recipe.target
-    values = [row.value for row in rows] + [target.threshold]
+    rows, target = data.rows, data.target
+    values = [row.value for row in rows]
+    traces = [_line(rows, against, values, data.metric, ACCENT, 2.5)]
+    annotations = []
+    if target is not None and target.threshold is not None:
+        values = [*values, target.threshold]
+        goal, label = _goal(target, target.threshold, getattr(rows[-1], against))
+        traces.append(goal)
+        annotations.append(label)
     margin = 0.14 * (max(values) - min(values)) or 0.1
-    goal = {
+    y_range = [min(values) - margin, max(values) + margin]
+    layout = lay_out(_time_axis(rows, against), {"title": {"text": f"{data.metric} (held-out)"}, "range": y_range})
+    layout["annotations"] = annotations
+    return {"data": traces, "layout": layout}
+
+
+def _goal(target: Target, threshold: float, end: float) -> tuple[Figure, dict[str, Any]]:
+    """The dashed line of the target from the beginning to `end`, and its label."""
+    line = {
         "type": "scatter",
         "mode": "lines",
         "name": "target",
-        "x": [0, getattr(rows[-1], against)],
-        "y": [target.threshold] * 2,
+        "x": [0, end],
+        "y": [threshold] * 2,
         "line": {"color": GOAL, "width": 1.5, "dash": "dash"},
         "hoverinfo": "skip",
     }
     label = {
         "text": f"target {target}",
-        "x": getattr(rows[-1], against),
-        "y": target.threshold,
+        "x": end,
+        "y": threshold,
         "xanchor": "right",
         # A falling metric comes from above, a rising one from below: the label stands on the other side.
         "yshift": -10 if target.direction == "min" else 10,
         "showarrow": False,
         "font": {"color": GOAL, "size": 12},
     }
-    y_range = [min(values) - margin, max(values) + margin]
-    layout = lay_out(_time_axis(rows, against), {"title": {"text": f"{data.metric} (held-out)"}, "range": y_range})
-    layout["annotations"] = [label]
-    return {
-        "data": [_line(rows, against, [row.value for row in rows], data.metric, ACCENT, 2.5), goal],
-        "layout": layout,
-    }
+    return line, label
 
 
 def _line(
