@@ -83,6 +83,20 @@ def test_a_task(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "kepler on 1 rank" in (elsewhere / "again/report.html").read_text()
 
 
+def test_a_module_its_data_and_its_loss(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("task.validation_share=0.5", "--ranks", "2", *SHORT)
+    assert call("run", "plane.py:plane", *words, "--out", "by_name") == 0
+    assert not (home / "by_name/objects.pkl").exists()
+    dx.run(load_object("plane.py:plane"), **settings(ranks=2, settings={"task.validation_share": 0.5}), out="by_object")
+    assert hash_of("by_name") == hash_of("by_object")
+    assert call("run", "plane.py:half", *SHORT, "--out", "half") == 0
+    monkeypatch.chdir(tmp_path)
+    weight = dx.load(home / "half").get_parameter("weight")
+    assert weight.shape == (1, 3)
+    assert dx.Run(home / "half").summary.precision == "bf16"
+    assert dx.Run(home / "by_name").metrics[0].samples == 240
+
+
 def test_a_study_of_a_task_over_strategies(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fixed, sync = ("task.degree=3", "stop.epochs=2", "data.batch=8", "stop.target=0.05"), "every.py:Every:2,local:2"
     words = ("--ranks", "2", "--repeats", "1", "--sync", sync, "--quiet", "--out", "study")

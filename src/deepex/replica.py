@@ -94,6 +94,29 @@ class Replica:
                     offset = block.storage_offset() + held.storage_offset() - before.storage_offset()
                     owner._buffers[leaf] = block.as_strided(held.shape, held.stride(), offset)
 
+    def loose_tensors(self) -> dict[str, Tensor]:
+        """What a module holds beside the block, by name: frozen parameters, and buffers that are not float32."""
+        frozen = {name: held.data for name, held in self.model.named_parameters() if not held.requires_grad}
+        buffers = {name: held for name, held in self.model.named_buffers() if held.dtype != torch.float32}
+        return {**frozen, **buffers}
+
+    def check_parameters(self) -> None:
+        """The module still has the parameters that were moved into the block, and they still stand there."""
+        known = {id(entry.parameter) for entry in self.entries}
+        for name, parameter in self.model.named_parameters():
+            if parameter.requires_grad and id(parameter) not in known:
+                raise ConfigError(
+                    f"parameter '{name}' is new: it came into the model after its replica was made, and would not be "
+                    "trained. Change the model first (load_state_dict without assign=True keeps its parameters)."
+                )
+        for entry in self.entries:
+            place = self.weights.data_ptr() + entry.start * self.weights.element_size()
+            if entry.parameter.dtype != torch.float32 or entry.parameter.data_ptr() != place:
+                raise ConfigError(
+                    f"parameter '{entry.name}' has left the flat block: it was converted or moved after its replica "
+                    "was made. Call .to(), .double() and the like before."
+                )
+
     def release(self) -> None:
         """Give the module memory of its own again, with what stands in the blocks, and no gradients."""
         self.move_to(self.block.clone())

@@ -134,3 +134,23 @@ def test_a_run_in_python_leaves_signals_as_they_were(tmp_path: Path, own_task: O
     settings = {"stop.epochs": 1, "data.batch": 100}
     api.run(own_task, ranks=2, out=tmp_path / "run", verbosity="quiet", page=False, settings=settings)
     assert [signal.getsignal(number) for number in numbers] == before
+
+
+def test_a_script_whose_run_is_stopped_ends_with_75_and_a_word_on_how_to_go_on(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import os, signal, torch\n"
+        "from torch import nn\n"
+        "import deepex as dx\n"
+        "calls = 0\n"
+        "def loss(model, batch):\n"
+        "    global calls\n"
+        "    calls += 1\n"
+        "    if calls == 60:\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return model(batch).square().mean()\n"
+        "dx.run(model=lambda: nn.Linear(2, 1), data=torch.rand(400, 2), loss=loss, epochs=99, out='run', page=False)\n"
+    )
+    done = subprocess.run([PYTHON, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 75, done.stderr
+    assert done.stderr.startswith("deepex: stopped in epoch ")
+    assert "deepex resume run" in done.stderr

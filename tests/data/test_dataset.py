@@ -21,6 +21,7 @@ from deepex.data.packing.pack import pack
 from deepex.data.source import allocate, draws
 from deepex.errors import ConfigError, DataError, SampleError
 from deepex.testing.source import check_source
+from deepex.train.evaluate import plan_evaluation
 from deepex.world import World
 from tests.data.test_structure import assert_same
 
@@ -309,6 +310,15 @@ def test_a_data_set_that_draws_gives_other_samples_each_epoch_and_the_same_again
     assert epochs(0) == [first, second]
     assert epochs(1)[0] != first
     assert states() == before
+
+
+def test_samples_to_validate_with_are_drawn_the_same_every_time() -> None:
+    source = open_samples(Items(lambda index: (index, float(torch.rand(()))))).source
+    feed = Feed(source, plan_evaluation(source.spec, len(source), World()), CPU)
+    first, second = (feed.batch(0, 0)["1"].tolist() for _ in range(2))
+    feed.close()
+    assert first == second == feed.batch(0, 0)["1"].tolist()
+    assert len(set(first)) == 20
 
 
 def test_what_is_drawn_belongs_to_the_sample_whatever_the_number_of_ranks() -> None:

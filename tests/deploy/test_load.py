@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 import deepex as dx
+from deepex.deploy.load import export_weights
 from deepex.errors import ConfigError, Interrupted, RunFolderError, UsageError
+from deepex.report import write_report
 from deepex.train.checkpoint import latest
 from tests.deploy.nets import write_nets
 
@@ -139,6 +141,17 @@ def test_a_file_of_weights_that_is_damaged_or_missing_is_named(passed: dx.Run, t
     shutil.rmtree(run.folder.checkpoints)
     with pytest.raises(RunFolderError, match="has no weights yet: they are written with each checkpoint"):
         dx.load(run.path)
+
+
+def test_who_gives_the_module_or_looks_loads_no_code_of_the_run(passed: dx.Run, tmp_path: Path) -> None:
+    shutil.copytree(passed.path, tmp_path / "run")
+    (tmp_path / "run/objects.pkl").write_bytes(f"cos\nmkdir\n(S'{tmp_path}/loaded'\ntR.".encode())  # as a stranger may
+    run = dx.Run(tmp_path / "run")
+    assert judge(dx.load(run.path, model=Scale)) == run.summary.value
+    assert run.state_dict("best").keys() == {"weight"}
+    export_weights(run.folder, tmp_path / "weights.safetensors")
+    write_report(run.folder)
+    assert not (tmp_path / "loaded").exists()
 
 
 def test_a_run_whose_metric_is_never_a_number_has_last_weights_and_no_best(tmp_path: Path) -> None:

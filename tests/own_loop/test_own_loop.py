@@ -238,3 +238,62 @@ def test_a_loop_without_steps_has_no_outcome_and_a_complete_one_is_not_resumed()
     with pytest.raises(UsageError, match="Give the module"):
         dx.load(path)
     assert isinstance(dx.load(path, model=Net), Net)
+
+
+def test_two_feeds_can_be_gone_through_together() -> None:
+    x = torch.arange(40.0)[:, None]
+    for many, few in ((40, 40), (40, 20), (20, 40)):
+        with dx.start(verbosity="quiet", page=False) as run:
+            model = nn.Linear(1, 1)
+            replicated = loop(model)
+            first, second = dx.feed(x[:many], batch_size=4), dx.feed(x[:few], batch_size=4)
+            seen = []
+            for _ in run.epochs(2):
+                for one, other in zip(first, second, strict=False):
+                    seen.append((one.clone(), other.clone()))
+                    with replicated.step() as step:
+                        step.backward(1e-6 * (model(one) - model(other) + model(one)).square().mean())
+        assert len(seen) == 2 * min(many, few) // 4
+        if few <= many:  # each epoch all samples of the shorter
+            for epoch in (seen[: len(seen) // 2], seen[len(seen) // 2 :]):
+                assert torch.equal(torch.cat([pair[1] for pair in epoch]).sort(0)[0], x[:few])
+
+
+def replace_a_layer(replicated: dx.Replicated) -> None:
+    replicated.model.add_module("new", nn.Linear(4, 1))
+    step_twice(replicated)
+
+
+def become_double(replicated: dx.Replicated) -> None:
+    replicated.model.double()
+    step_twice(replicated)
+
+
+def assign_weights(replicated: dx.Replicated) -> None:
+    replicated.model.load_state_dict({k: v.clone() for k, v in replicated.model.state_dict().items()}, assign=True)
+    step_twice(replicated)
+
+
+def go_without_steps(replicated: dx.Replicated) -> None:
+    session = replicated.session
+    for epoch in session.epochs(2):
+        for x, y in dx.feed(make_data(), 50):
+            if epoch == 0:
+                with replicated.step() as step:
+                    step.backward(mse_loss(replicated.model(x), y))
+
+
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        (replace_a_layer, "parameter 'new.weight' is new"),
+        (become_double, "has left the flat block"),
+        (assign_weights, "parameter 'weight' is new|has left the flat block"),
+        (go_without_steps, "epoch 2 had 4 batches and no step"),
+        (lambda replicated: replicated.session.log(accuracy="high"), "was given 'high'"),
+        (lambda replicated: replicated.session.log(accuracy=torch.ones(3)), r"a tensor of shape \(3,\)"),
+    ],
+)
+def test_a_model_that_is_changed_and_figures_that_are_none_are_told(mistake: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said), dx.start(verbosity="quiet", page=False):
+        mistake(loop())

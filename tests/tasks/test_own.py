@@ -1,6 +1,7 @@
 """A user's own module on a user's own data: whatever loss, metric, model and data are given, and what is refused."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -299,3 +300,62 @@ def test_a_task_is_a_value_with_functions_of_a_batch_as_users_nest_it() -> None:
     own.loss(own.model(), batch)
     assert torch.equal(seen[0]["in"][0], X[:4])
     assert isinstance(task(model=Net, data=(X, Y), loss=nn.MSELoss()).objective, Criterion)
+
+
+class Weighted(nn.Module):
+    """A loss with a weight of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def forward(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        return (self.weight * (outputs - labels).square()).mean()
+
+
+class Pair(nn.Linear):
+    """Returns more than a tensor."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 1)
+
+    def forward(self, x: Tensor) -> Any:
+        return super().forward(x), None
+
+
+POINTS = torch.rand(60, 2, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"loss": nn.MSELoss}, r"is the class MSELoss.*Write loss=MSELoss\(\)"),
+        ({"loss": Weighted()}, "trainable weights of its own"),
+        ({"loss": lambda outputs, labels: (outputs - labels).mean()}, r"It is called as loss\(model, batch\)"),
+        ({"model": Pair}, "the model returned a tuple"),
+        ({"target": "0.1"}, "target = '0.1'"),
+        ({"validation": None}, "validation = None"),
+        ({"data": [POINTS, POINTS[:, :1]]}, r"data=\(x, y\)"),
+    ],
+)
+def test_habits_from_elsewhere_are_answered_with_what_to_write(
+    tmp_path: Path, given: dict[str, Any], said: str
+) -> None:
+    usual = {"model": lambda: nn.Linear(2, 1), "data": (POINTS, POINTS[:, :1]), "loss": functional.mse_loss}
+    with pytest.raises(UsageError, match=said):
+        dx.run(**{**usual, **given}, out=tmp_path / "run", verbosity="quiet", batch_size=10)
+
+
+def test_a_run_trains_also_where_gradients_are_off_and_with_nested_arrays_and_partial_losses(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"epochs": 1, "batch_size": 10, "verbosity": "quiet", "page": False, "optimizer": "Adam"}
+    loss = partial(functional.mse_loss, reduction="mean")
+    with torch.inference_mode():
+        dx.run(model=lambda: nn.Linear(2, 1), data=(POINTS, POINTS[:, :1]), loss=loss, out=tmp_path / "a", **given)
+    nested = dx.run(
+        model=lambda: nn.Linear(2, 1),
+        data=((POINTS, POINTS), {"y": POINTS[:, :1]}),
+        loss=lambda model, batch: (model(batch[0][1]) - batch[1]["y"]).square().mean(),
+        out=tmp_path / "b",
+        **given,
+    )
+    assert nested.summary.epochs == 1

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from deepex.errors import Interrupted, RunFolderError, TrainingError
 from deepex.launch.start import resume, start
 from deepex.optim import ScheduleConfig
+from deepex.record.folder import RunFolder
+from deepex.record.weights import read_weights
 from deepex.report import write_report
 from deepex.sample import Batch
 from deepex.tasks.own import OwnTask
@@ -166,3 +168,34 @@ def test_a_half_written_checkpoint_is_not_seen(line_recipe: Recipe, tmp_path: Pa
     (folder.checkpoints / "epoch99999_step000000.partial").mkdir()
     (folder.checkpoints / "epoch99999_step000000.partial" / "manifest.json").write_text("{}")
     assert checkpoint.latest(folder) == good
+
+
+class Counting(nn.Module):
+    """Counts what it sees, in whole numbers and with a mean over all batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.last = nn.BatchNorm1d(4, momentum=None), nn.Linear(4, 1)
+        self.steps: Tensor
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.steps += 1
+        value: Tensor = self.last(self.norm(x))
+        return value
+
+
+def test_buffers_of_whole_numbers_count_real_steps_alone_and_survive_a_stop(line: OwnTask, tmp_path: Path) -> None:
+    counting = replace(line, network=Counting)
+    recipe = Recipe(task=counting, stop=replace(ENDLESS, epochs=3), checkpoint_epochs=1)
+    start(recipe, tmp_path / "straight", "quiet")
+    straight = read_weights(checkpoint.weights_file(RunFolder(tmp_path / "straight"), "last"))
+    steps = 3 * (480 // 64)
+    assert int(straight["steps"]) == int(straight["norm.num_batches_tracked"]) == steps
+    marker = tmp_path / "marker"
+    with pytest.raises(Interrupted):
+        start(replace(recipe, task=interrupted_at(TRIALS + 10, counting, marker)), tmp_path / "parts", "quiet")
+    resume(tmp_path / "parts", "quiet")
+    resumed = read_weights(checkpoint.weights_file(RunFolder(tmp_path / "parts"), "last"))
+    assert all(torch.equal(tensor, resumed[name]) for name, tensor in straight.items())

@@ -10,6 +10,7 @@ import torch
 from deepex.config import merge, override
 from deepex.errors import ConfigError, UsageError
 from deepex.launch.recipes import from_code, read_recipe, wrap_task
+from deepex.optim import OPTIMISERS
 from deepex.reference import FORM, is_reference, make_absolute, name_object
 from deepex.sync import Sync
 from deepex.tasks import default_recipe
@@ -84,7 +85,8 @@ def find_recipe(what: What, size: str | None = None) -> Recipe:
 def _name(given: Any, what: str) -> str | None:
     """A text for an object, as recipes have it: as it is written, by its module, or kept until the run is written."""
     if given is None or isinstance(given, str):
-        return given
+        known = what == "optimizer" and given is not None and given.lower() in OPTIMISERS
+        return given.lower() if known and given is not None else given
     if isinstance(given, torch.optim.Optimizer | torch.nn.Module):
         raise ConfigError(
             f"{what} is a {type(given).__name__} that is made already. Allowed here: a class, or a function that makes "

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from deepex.api.ending import end_stopped_scripts
 from deepex.api.recipes import What, build_recipe
 from deepex.data import Preparation
 from deepex.data.dataset import Given
@@ -139,6 +140,7 @@ def run(
 
     Example: `run("protein", ranks=2, sync="local:epoch").summary.target_reached`
     """
+    end_stopped_scripts()
     own = _own_task(what, model, data, loss, metric, target, mode, validation, name, preparation)
     recipe = build_recipe(
         own if own is not None else what if what is not None else "",
@@ -164,6 +166,7 @@ def run(
 
 def resume_run(path: str | Path, *, verbosity: Verbosity | None = None, page: bool = True) -> Run:
     """Go on with a run that was stopped early."""
+    end_stopped_scripts()
     chosen = choose_verbosity(verbosity)
     folder = _train(lambda tell: resume(Path(path), chosen, tell), chosen, page)
     return Run(folder.path, shown_in=current_cell() if chosen == "notebook" else None)

@@ -27,7 +27,7 @@ from deepex.errors import ConfigError, DataError, DeepexError, SampleError
 from deepex.reference import is_reference, load_object
 from deepex.sample import Batch, SampleSpec
 
-PROBES = 3  # items that are read twice to see whether they are drawn at random
+PROBES = 16  # items that are read twice to see whether they are drawn at random
 PLAIN_SAMPLERS = (torch_data.SequentialSampler, torch_data.RandomSampler, torch_data.DistributedSampler)
 
 Given = Any
@@ -104,7 +104,7 @@ class DatasetSource:
 
     def _find_draws(self) -> bool:
         """Whether reading an item draws from a random generator, or gives other values the second time."""
-        chosen = list(range(min(PROBES, self.length)))
+        chosen = np.unique(np.linspace(0, self.length - 1, PROBES).astype(np.int64)).tolist()
         first, second = (allocate(self.spec, len(chosen)) for _ in range(2))
         with _random_states_kept():
             _seed_all(1)
@@ -162,13 +162,13 @@ def _open_items(given: Given) -> Samples:
         chosen = np.asarray(given.indices, dtype=np.int64)
         digest = hashlib.sha256(whole.content_sha256.encode() + chosen.tobytes()).hexdigest()
         return Samples(source=Subset(whole.source, chosen), structure=whole.structure, content_sha256=digest)
-    is_array = isinstance(given, Tensor | np.ndarray)
-    if is_array or (
-        isinstance(given, Mapping | tuple)
-        and given
-        and all(isinstance(each, Tensor | np.ndarray) for each in _values(given))
-    ):
+    if _is_arrays(given):
         return _open_arrays(given)
+    if isinstance(given, list) and all(map(_is_arrays, given)) and len({np.shape(each) for each in given}) > 1:
+        raise DataError(
+            f"data is a list of {len(given)} arrays of different shapes. Arrays that belong together stand in a tuple "
+            "or a mapping: data=(x, y). A list is taken for a data set, an item each."
+        )
     if isinstance(given, Mapping) and 0 not in given:
         told = ", ".join(f"{name}: {type(value).__name__}" for name, value in given.items())
         raise DataError(
@@ -267,12 +267,27 @@ def _dataset_of(loader: "torch_data.DataLoader[Any]") -> Any:
         )
     order: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
     order = order.sampler if type(order) is torch_data.BatchSampler else order
-    if not isinstance(loader.dataset, torch_data.IterableDataset) and not isinstance(order, PLAIN_SAMPLERS):
+    if not isinstance(loader.dataset, torch_data.IterableDataset) and not _takes_all(order, loader.dataset):
         raise ConfigError(
             f"data is a DataLoader with a {type(order).__name__}. deepex orders samples itself, at random and "
             "the same on any number of ranks. Give the data set; classes are balanced by data.balance."
         )
     return loader.dataset
+
+
+def _takes_all(sampler: Any, dataset: Any) -> bool:
+    """Whether a sampler gives each item of a data set once."""
+    if isinstance(sampler, torch_data.RandomSampler) and (sampler.replacement or sampler.num_samples != len(dataset)):
+        return False
+    owner = getattr(sampler, "data_source", getattr(sampler, "dataset", dataset))
+    return isinstance(sampler, PLAIN_SAMPLERS) and owner is dataset
+
+
+def _is_arrays(given: Any) -> bool:
+    """Whether something is arrays, each with all samples: one, or some in a mapping or a tuple."""
+    if isinstance(given, Mapping | tuple):
+        return len(given) > 0 and all(map(_is_arrays, _values(given)))
+    return isinstance(given, Tensor | np.ndarray)
 
 
 def _is_source(given: Any) -> bool:

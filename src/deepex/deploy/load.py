@@ -64,7 +64,12 @@ def export_weights(folder: RunFolder, out: Path, which: Which = "last") -> Path:
 
 def _make(model: ModelOf) -> nn.Module:
     found = load_object(model) if isinstance(model, str) else model
-    made = found if isinstance(found, nn.Module) else found()
+    try:
+        made = found if isinstance(found, nn.Module) else found()
+    except TypeError as error:
+        raise ConfigError(
+            f"model can't be made without arguments: {error}. Give the module itself, or a function that makes it."
+        ) from error
     if not isinstance(made, nn.Module):
         raise ConfigError(f"model is a {type(made).__name__}. Allowed: an nn.Module, or what makes one.")
     return made

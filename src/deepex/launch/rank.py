@@ -66,7 +66,8 @@ def _train(recipe: Recipe, fabric: Fabric, open_folder: OpenFolder, verbosity: V
         told = build_listener(verbosity, recipe.stop.epochs, str(recipe.target))
         listener = ProgressFile(told, folder, recipe.stop.epochs, asdict(recipe.target))
     try:
-        Loop(recipe, splits, fabric, folder, listener).run()
+        with torch.inference_mode(False), torch.enable_grad():  # whatever holds where the run is started
+            Loop(recipe, splits, fabric, folder, listener).run()
     finally:
         listener.close()
     return folder

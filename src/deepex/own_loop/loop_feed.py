@@ -70,20 +70,36 @@ class TrainingFeed(LoopFeed):
 
     def __iter__(self) -> Iterator[Any]:
         session = self.session
+        if session.leader is not None:
+            yield from self._accompany()
+            return
         session.close_epoch()
+        session.leader = token = object()
         opened, here = self._opened, session.position
         session.steps_per_epoch, session.batch_size = len(self), self.config.batch
         if session.world.rank >= _num_training_ranks(session):
             self._follow()
             return
-        with closing(opened):
-            while here.step < len(self):
-                session.open_batch()
-                with session.clock.input:
-                    batch = self.samples.structure.nest(opened.batch(here.epoch, here.step))
-                here.step += 1
-                yield batch
+        try:
+            with closing(opened):
+                while here.step < len(self):
+                    session.open_batch()
+                    with session.clock.input:
+                        batch = self.samples.structure.nest(opened.batch(here.epoch, here.step))
+                    here.step += 1
+                    yield batch
+        finally:
+            if session.leader is token:  # also where the loop was left before its end
+                session.leader = None
         session.drain()
+
+    def _accompany(self) -> Iterator[Any]:
+        """Batches beside those of another feed, which counts the steps."""
+        opened, here = self._opened, self.session.position
+        for step in range(here.step - 1, len(self)):
+            with self.session.clock.input:
+                batch = self.samples.structure.nest(opened.batch(here.epoch, step))
+            yield batch
 
     def _follow(self) -> None:
         """The epoch of a rank that has no batches."""
@@ -149,5 +165,5 @@ def _compare(samples: Samples, session: Session) -> None:
         if digest != found[0][0]:
             raise DataError(
                 f"rank {rank} on {host} has other data than rank 0 on {found[0][1]}: sha256 {digest[:16]} against "
-                f"{found[0][0][:16]}. Give all ranks the same data."
+                f"{found[0][0][:16]}. Give all ranks the same data; seed random numbers that it is made of."
             )

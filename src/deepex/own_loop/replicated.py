@@ -101,6 +101,7 @@ class Replicated:
         if self._is_prepared:
             return
         self._is_prepared, session = True, self.session
+        self.replica.check_parameters()
         steps = self.steps_per_epoch or session.steps_per_epoch
         if self.sync.traits.once_an_epoch and not steps:
             raise ConfigError(

@@ -4,6 +4,7 @@ It knows no model: `Replicated` makes replicas of models, `feed` brings batches.
 """
 
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
@@ -67,6 +68,7 @@ class Session:
         self.listener: Listener = Silent()
         self.models: dict[str, LoopModel] = {}
         self.steps_per_epoch, self.batch_size = 0, 1
+        self.leader: object | None = None  # the pass through a feed that counts the steps of this epoch
         self.resumed: dict[str, Any] | None = None  # the state of a checkpoint to go on from
         self._num_epochs, self._trains, self._started = 0, True, perf_counter()
         self._journal: Journal | None = None  # from the first step on
@@ -99,13 +101,18 @@ class Session:
         Example: `run.log(rmse=0.12, worst=0.9)`
         """
         for name, value in values.items():
-            self._logged[name] = value if isinstance(value, Tally) else float(torch.as_tensor(value).detach())
+            self._logged[name] = value if isinstance(value, Tally) else _to_number(name, value)
 
     def say(self, text: str) -> None:
         """A line for people, told by rank 0."""
         if self.verbosity == "notebook" and self.is_first:
             print(text, flush=True)
         self.listener.say(text)
+
+    def warn(self, text: str) -> None:
+        """A line of rank 0 for people, before there is a listener."""
+        if self.world.is_first and self.verbosity != "quiet":
+            print(f"deepex: {text}", file=sys.stderr, flush=True)
 
     def open_batch(self) -> None:
         """A feed is about to read a batch: with it a step begins."""
@@ -120,6 +127,8 @@ class Session:
         if self.is_feeding:
             self.clock.step.reopen()
         else:
+            if self.position.step == self.position.epoch == 0 and self.world.size > 1:
+                self.warn("batches don't come from dx.feed: see that each rank has its own share of the samples")
             self.position.step += 1
             self.clock.step.__enter__()
 
@@ -170,15 +179,23 @@ class Session:
         self.clock.step.reopen()
         with self.clock.sync:
             for model in self.models.values():
-                model.sync.drain()
+                if model.count:
+                    model.replica.check_parameters()
+                    model.sync.drain()
         self.clock.step.__exit__(None, None, None)
-        self._is_drained, self.is_feeding = True, False
+        self._is_drained, self.is_feeding, self.leader = True, False, None
 
     def close_epoch(self) -> None:
         """Write the epoch's lines and a checkpoint, if it has had steps."""
         here, journal = self.position, self._journal
+        self.leader = None
         if journal is None or not here.step:
             return
+        if self._trains and not here.loss_sums:
+            raise ConfigError(
+                f"epoch {here.epoch + 1} had {here.step} batches and no step. Train with replicated.step() for each "
+                "batch."
+            )
         self.drain()
         first = next(iter(self.models.values()))
         steps = here.step if self._trains else 0
@@ -282,6 +299,14 @@ def _judge(logged: Sequence[Mapping[str, float | Tally]], ranks: Sequence[RankRo
     values = {name: _merge([each[name] for each in logged]) for name in names}
     first, *others = names
     return first, Tally(total=values[first], count=1, beside={name: values[name] for name in others})
+
+
+def _to_number(name: str, value: Any) -> float:
+    try:
+        return float(torch.as_tensor(value).detach())
+    except (TypeError, ValueError, RuntimeError):
+        given = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+        raise UsageError(f"run.log({name}=…) was given {given}. Allowed: one number, or a dx.Tally.") from None
 
 
 def _merge(values: Sequence[float | Tally]) -> float:

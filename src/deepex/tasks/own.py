@@ -1,9 +1,10 @@
 """A user's own module on a user's own data, as a task."""
 
 import copy
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from inspect import signature
 from typing import Any, SupportsFloat, TypeAlias
 
@@ -78,7 +79,7 @@ class OwnTask:
 
     def model(self) -> nn.Module:
         made = load_object(self.network) if isinstance(self.network, str) else self.network
-        made = copy.deepcopy(made) if isinstance(made, nn.Module) else _call_without_arguments(made)
+        made = _copy(made) if isinstance(made, nn.Module) else _call_without_arguments(made)
         if not isinstance(made, nn.Module):
             raise ConfigError(
                 f"model() returned a {type(made).__name__}. Allowed: an nn.Module, or a class or function that makes "
@@ -92,7 +93,13 @@ class OwnTask:
         return made
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
-        return check_loss(self.objective(model, self._nest(batch)))
+        nested = self._nest(batch)
+        try:
+            return check_loss(self.objective(model, nested))
+        except (TypeError, AttributeError) as error:
+            if isinstance(self.objective, Criterion):
+                raise
+            raise _called_wrongly(self.objective, nested, error) from error
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Tally:
         """The metric's mean over a batch counts as many times as the batch has samples."""
@@ -184,6 +191,17 @@ def task(
     for what, given in (("model", model), ("loss", loss)):
         if not callable(given) and not (isinstance(given, str) and is_reference(given)):
             raise ConfigError(f"{what} is a {type(given).__name__}. Allowed: something to call, or file.py:name of it.")
+    if isinstance(loss, type) and issubclass(loss, nn.Module):
+        raise ConfigError(f"loss is the class {_name(loss)}. Allowed: an object of it. Write loss={_name(loss)}().")
+    if isinstance(loss, nn.Module) and any(parameter.requires_grad for parameter in loss.parameters()):
+        raise ConfigError(
+            f"loss {_name(loss)} has trainable weights of its own, which nobody would train. Make them a part of the "
+            "model, and give a function loss(model, batch)."
+        )
+    if target is not None and (isinstance(target, bool) or not isinstance(target, int | float)):
+        raise ConfigError(f"target = {target!r}. Allowed: a number, the value of the metric to reach, or None.")
+    if validation is None:
+        raise ConfigError("validation = None. Allowed: a share of the samples between 0 and 1, or other samples.")
     if metric is not None and not callable(metric):
         raise ConfigError(
             f"metric is a {type(metric).__name__}. Allowed: a function (model, batch) -> number, or None."
@@ -242,13 +260,40 @@ class Criterion:
                 f"{parts}. Give data with items (inputs, labels), or a function loss(model, batch)."
             )
         inputs, labels = batch
-        return self.function(model(inputs), labels)
+        outputs = model(inputs)
+        if not isinstance(outputs, Tensor):
+            raise ConfigError(
+                f"the model returned a {type(outputs).__name__}, and loss {_name(self.function)} compares one tensor "
+                "with labels. Give a function loss(model, batch) that takes the outputs apart."
+            )
+        return self.function(outputs, labels)
 
 
 def _as_objective(loss: Callable[..., Any]) -> Callable[..., Any]:
-    is_criterion = isinstance(loss, nn.Module) or getattr(loss, "__module__", "") == "torch.nn.functional"
-    known = getattr(nn.functional, getattr(loss, "__name__", ""), None) is loss  # some come from elsewhere in torch
+    inner = loss.func if isinstance(loss, partial) else loss
+    is_criterion = isinstance(inner, nn.Module) or getattr(inner, "__module__", "") == "torch.nn.functional"
+    known = getattr(nn.functional, getattr(inner, "__name__", ""), None) is inner  # some come from elsewhere in torch
     return Criterion(loss) if is_criterion or known else loss
+
+
+def _copy(model: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(model)
+    except RuntimeError as error:  # weights that were computed, as by the old weight_norm
+        raise ConfigError(
+            f"the module {type(model).__name__} can't be copied: {error}. Give its class, or a function that makes it."
+        ) from error
+
+
+def _called_wrongly(function: Any, batch: Any, error: Exception) -> ConfigError:
+    """The error for a loss function that fails as one of other arguments would."""
+    frames = traceback.extract_tb(error.__traceback__)
+    parts = f"{type(batch).__name__} of {', '.join(map(str, batch)) if isinstance(batch, Mapping) else len(batch)}"
+    return ConfigError(
+        f"the loss function {_name(function)} failed with {type(error).__name__} in {frames[-1].filename}, line "
+        f"{frames[-1].lineno}: {error}. It is called as loss(model, batch), here with a {parts}. A function of outputs "
+        "and labels becomes one by: lambda model, batch: f(model(batch[0]), batch[1])."
+    )
 
 
 def _call_without_arguments(make: Any) -> Any:

@@ -108,6 +108,7 @@ def collect_all(models: Models) -> Weights:
 def _state_of(model: Trained) -> dict[str, Any]:
     return {
         "block": model.replica.block,
+        "loose": model.replica.loose_tensors(),
         "layout": model.replica.layout,
         "optimiser": model.optimiser.state_dict(),
         "sync": model.sync.state(),
@@ -130,8 +131,8 @@ def weights_file(folder: RunFolder, which: Which) -> Path:
     path = latest(folder)
     if path is None:
         raise RunFolderError(
-            f"{folder.path} has no weights yet: they are written with each checkpoint. Let it train on: deepex resume "
-            f"{folder.path}"
+            f"{folder.path} has no weights yet: they are written with each checkpoint. Wait for the first one, or "
+            f"start the run again: deepex run {folder.recipe}"
         )
     hashes = RunFolder(path).read_json("manifest.json").get("weights", {})
     name = BEST_FILE if which == "best" else LAST_FILE
@@ -186,6 +187,8 @@ def restore(state: dict[str, Any], models: Models) -> Position:
 def restore_model(state: dict[str, Any], model: Trained) -> None:
     """Put one model's part of a loaded state into place."""
     model.replica.block.copy_(state["block"])
+    for name, tensor in model.replica.loose_tensors().items():
+        tensor.copy_(state["loose"][name])
     model.optimiser.load_state_dict(state["optimiser"])
     for name, tensor in model.sync.state().items():
         tensor.copy_(state["sync"][name])

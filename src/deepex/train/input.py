@@ -107,7 +107,8 @@ def _compare_data(splits: Splits, fabric: Fabric) -> None:
         if digest != found[0][0]:
             raise DataError(
                 f"rank {rank} on {host} has other data than rank 0 on {found[0][1]}: sha256 {digest[:16]} against "
-                f"{found[0][0][:16]}. Give all ranks the same files, and pack them once."
+                f"{found[0][0][:16]}. Give all ranks the same files, and pack them once; seed random numbers that data "
+                "is made of."
             )
 
 

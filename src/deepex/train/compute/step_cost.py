@@ -19,6 +19,7 @@ def measure_step_cost(step: Step, batch: Batch) -> tuple[StepCost, list[str]]:
     """
     replica, device, cores = step.replica, step.replica.block.device, torch.get_num_threads()
     before = replica.block.clone()
+    loose = {name: tensor.clone() for name, tensor in replica.loose_tensors().items()}
     replica.model.train()
     with OperatorCount() as operators:
         flops = count_flops(lambda: try_step(step, batch))
@@ -29,6 +30,8 @@ def measure_step_cost(step: Step, batch: Batch) -> tuple[StepCost, list[str]]:
     advice = [sentence for sentence in (share_out(flops, device), warning) if sentence]
     dispatch = measure_dispatch(lambda some: try_step(step, some), batch, operators=operators.total, flops=flops)
     replica.block.copy_(before)
+    for name, tensor in replica.loose_tensors().items():
+        tensor.copy_(loose[name])
     replica.gradients.zero_()
     cost = StepCost(
         flops_per_step=flops,
