@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
-DEBIAN := chromium chromium-driver dataset-fashion-mnist iproute2 procps slurm-wlm slurm-wlm-basic-plugins munge
+DEBIAN := chromium chromium-driver dataset-fashion-mnist iproute2 libjemalloc2 procps slurm-wlm slurm-wlm-basic-plugins munge
 BENCH_DEBIAN := g++ libjemalloc2  # torch.compile needs a compiler
 
 .DEFAULT_GOAL := help

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from deepex.data import DataConfig, Feed, Plan, Preparation, SequentialPlan
 from deepex.data.dataset import Given, Samples, find_batch, open_samples
@@ -41,28 +41,24 @@ def feed(
     samples = open_samples(data)
     _compare(samples, session)
     kind = TrainingFeed if shuffle else EvaluationFeed
-    return kind(session, samples, config, preparation or Preparation())
+    made: LoopFeed = kind(session, samples, config, preparation or Preparation())
+    return made
 
 
-class LoopFeed:
+class LoopFeed(Protocol):
     """Batches, nested as the items of the data are. One is valid until the one after the next is taken."""
 
-    def __init__(self, session: Session, samples: Samples, config: DataConfig, preparation: Preparation) -> None:
-        self.session, self.samples, self.config, self.preparation = session, samples, config, preparation
-
     def __len__(self) -> int:
-        """Batches of an epoch."""
-        raise NotImplementedError
+        """Batches of an epoch, on this rank."""
 
-    def __iter__(self) -> Iterator[Any]:
-        raise NotImplementedError
+    def __iter__(self) -> Iterator[Any]: ...
 
 
-class TrainingFeed(LoopFeed):
+class TrainingFeed:
     """An epoch each time it is gone through."""
 
     def __init__(self, session: Session, samples: Samples, config: DataConfig, preparation: Preparation) -> None:
-        super().__init__(session, samples, config, preparation)
+        self.session, self.samples, self.config, self.preparation = session, samples, config, preparation
         self._feed: Feed | None = None
 
     def __len__(self) -> int:
@@ -126,11 +122,11 @@ class TrainingFeed(LoopFeed):
         return self._feed
 
 
-class EvaluationFeed(LoopFeed):
+class EvaluationFeed:
     """All samples once, in order; the batches are dealt out to the ranks, so that theirs add up to the whole."""
 
     def __init__(self, session: Session, samples: Samples, config: DataConfig, preparation: Preparation) -> None:
-        super().__init__(session, samples, config, preparation)
+        self.session, self.samples = session, samples
         plan = SequentialPlan(
             num_samples=len(samples.source), batch=config.batch, rank=session.world.rank, size=session.world.size
         )
