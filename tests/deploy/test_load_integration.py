@@ -14,7 +14,8 @@ from tests.deploy.nets import write_nets
 
 LOAD = """
 import sys, torch, deepex as dx
-run, inputs, out = sys.argv[1:]
+run, inputs, out, threads = sys.argv[1:]
+torch.set_num_threads(int(threads))  # the same bits need the same threads
 models = {which: dx.load(run, weights=which) for which in ("last", "best")}
 with torch.no_grad():
     torch.save({which: model(torch.load(inputs)) for which, model in models.items()}, out)
@@ -40,7 +41,7 @@ def load_elsewhere(run: Path, inputs: Tensor, folder: Path) -> dict[str, Tensor]
     """What the last and the best model of a run compute, in a process of its own in an empty folder."""
     folder.mkdir()
     torch.save(inputs, folder / "inputs.pt")
-    command = [sys.executable, "-c", LOAD, str(run), "inputs.pt", "out.pt"]
+    command = [sys.executable, "-c", LOAD, str(run), "inputs.pt", "out.pt", str(torch.get_num_threads())]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     outputs: dict[str, Tensor] = torch.load(folder / "out.pt")
