@@ -1,5 +1,6 @@
 """Replicated: a user's module and torch optimiser, kept together over all ranks by a strategy."""
 
+from functools import cache
 from types import TracebackType
 from typing import Any, Self
 
@@ -238,16 +239,23 @@ class Step:
         self._counting, device, cores = None, self.session.device, torch.get_num_threads()
         if sentence := share_out(flops.total, device):
             self.session.listener.say(sentence)
-        with torch.random.fork_rng(devices=[]):  # the loop's own noise stays what it would be
-            peak = measure_gemm_peak(device, DTYPES[self.session.recipe.precision])
-            dispatch_seconds = operators.total * measure_operator_seconds(device)
+        peak, operator_seconds = _measure_processor(
+            device, DTYPES[self.session.recipe.precision], torch.get_num_threads()
+        )
         return StepCost(
             flops_per_step=flops.total,
             gemm_flops_per_second=peak,
             cores=cores,
             threads=torch.get_num_threads(),
-            dispatch_seconds=dispatch_seconds,
+            dispatch_seconds=operators.total * operator_seconds,
         )
+
+
+@cache
+def _measure_processor(device: torch.device, dtype: torch.dtype, threads: int) -> tuple[float, float]:
+    """The rate of a matrix product and the cost of an operator by so many threads, measured once in a process."""
+    with torch.random.fork_rng(devices=[]):  # the loop's own noise stays what it would be
+        return measure_gemm_peak(device, dtype), measure_operator_seconds(device)
 
 
 def _check_device(model: nn.Module, session: Session) -> None:

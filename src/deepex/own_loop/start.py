@@ -68,6 +68,7 @@ def run_loop(config: LoopConfig) -> Iterator[Session]:
         checkpoint_epochs=config.checkpoint_epochs,
         code=str(script or NO_SCRIPT),
     )
+    threads = torch.get_num_threads()
     try:
         with (
             join(launched, config.timeout_seconds, config.fabric) as fabric,
@@ -80,6 +81,8 @@ def run_loop(config: LoopConfig) -> Iterator[Session]:
         if launched is None or launched.world.is_first:
             print(f"deepex: {stopped}", file=sys.stderr, flush=True)
         raise SystemExit(stopped.exit_code) from None
+    finally:
+        torch.set_num_threads(threads)  # a small step is left to one
 
 
 def _find_script() -> Path | None:
