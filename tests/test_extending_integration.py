@@ -20,6 +20,7 @@ from deepex.cli.app import run_command
 from deepex.data.packing.packed import PackedSource
 from deepex.data.source import read_all
 from deepex.data.sources import open_source
+from deepex.errors import Interrupted
 from deepex.reference import load_object
 from deepex.study import StudyFolder
 from tests.tasks.test_fashion import write_stripes
@@ -59,6 +60,11 @@ def interrupt(home: Path) -> None:
     (home / "interrupt").touch()
     for name in [name for name in sys.modules if name.startswith("deepex_file_kepler")]:
         del sys.modules[name]  # it counts its steps from its import
+
+
+def write_points(home: Path) -> None:
+    lines = [f"planet{number} {number / 50} {number / 25}" for number in range(400)]
+    (home / "points.txt").write_text("\n".join(lines))
 
 
 def test_a_task(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,28 +158,37 @@ def test_an_optimiser(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_reader(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = [f"planet{number} {number / 50} {number / 25}" for number in range(100)]
-    Path("points.txt").write_text("\n".join(lines))
+    write_points(home)
     reader = ("--reader", "points.py:Reader")
     assert call("data", "pack", "points.txt", "points.h5", "scale=2", *reader, "--ranks", "2") == 0
     packed = PackedSource(Path("points.h5"))
     values = read_all(packed)
-    names = [packed.name(index) for index in range(100)]
-    assert sorted(names) == sorted(f"planet{number}" for number in range(100))
+    names = [packed.name(index) for index in range(400)]
+    assert sorted(names) == sorted(f"planet{number}" for number in range(400))
     place = names.index("planet25")
     assert [float(values[name][place]) for name in ("x", "y")] == [1.0, 2.0]
     assert call("data", "check", "points.txt", *reader) == 0
-
-    def loss(model: nn.Module, batch: Any) -> Any:
-        return nn.functional.mse_loss(model(batch["x"]), batch["y"])
-
-    source = open_source(Path("points.txt"), "points.py:Reader", ["scale=2"])
-    for name, data in (("file", "points.h5"), ("source", source), ("function", load_object("points.py:read_points"))):
-        given = (lambda: load_object("points.py:read_points")(Path("points.txt"), 2.0)) if name == "function" else data
-        dx.run(model=lambda: nn.Linear(1, 1), data=given, loss=loss, **settings(), out=name)
-    assert hash_of("source") == hash_of("function")
     assert call("data", "pack", "points.txt", "other.h5", "--reader", "points.py:read_points") == 0
     capsys.readouterr()
+
+
+@pytest.mark.parametrize("data", ["read by its own reader", "packed by it"])
+def test_a_run_on_what_a_reader_reads(home: Path, data: str) -> None:
+    write_points(home)
+    assert call("data", "pack", "points.txt", "points.h5", "--reader", "points.py:Reader") == 0
+    task, ranks = "survey.py:packed" if data == "packed by it" else "survey.py:survey", ("--ranks", "2")
+    interrupt(home)
+    assert call("run", task, *SHORT, *ranks, "--out", "stopped") == 75
+    assert call("resume", "stopped", "--no-page", "--quiet") == 0
+    loss = load_object("survey.py:loss")
+    source: Any = Path("points.h5") if data == "packed by it" else open_source(Path("points.txt"), "points.py:Reader")
+    dx.run(name="survey", model=lambda: nn.Linear(1, 1), data=source, loss=loss, **settings(ranks=2), out="by_object")
+    interrupt(home)
+    with pytest.raises(Interrupted):
+        dx.run(task, **settings(ranks=2), out="python")
+    dx.resume_run("python", verbosity="quiet", page=False)
+    assert len({hash_of(run) for run in ("stopped", "by_object", "python")}) == 1
+    assert dx.Run("python").summary.epochs == 2
 
 
 def test_a_network(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
