@@ -63,6 +63,13 @@ def test_a_network_of_a_file_that_two_ranks_trained(tmp_path: Path, monkeypatch:
     with torch.no_grad():
         assert torch.equal(found["last"], run.model()(x))
         assert torch.equal(found["best"], run.model("best")(x))
+    code = (home / "nets.py").read_text()
+    (home / "nets.py").write_text(code.replace("self.head", "self.output"))
+    with pytest.raises(dx.DeepexError, match=r"the module has output\.bias, output\.weight, .* its code changed"):
+        subprocess_free_load(home / "run")
+    (home / "nets.py").write_text(code.replace("nn.Linear(64, 1)", "nn.Linear(64, 2)"))
+    with pytest.raises(dx.DeepexError, match=r"head\.weight is \(1, 64\) there and \(2, 64\) in the module"):
+        subprocess_free_load(home / "run")
     (home / "nets.py").rename(home / "moved.py")
     with pytest.raises(dx.DeepexError, match=r"there is no file .*nets\.py.* Or give the module yourself: dx\.load\("):
         subprocess_free_load(home / "run")

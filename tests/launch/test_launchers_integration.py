@@ -10,15 +10,18 @@ import pytest
 
 from tests.interpreter import PYTHON
 
-RUN = ["-m", "deepex", "run", "protein", "--until", "0", "--out", "run", "stop.epochs=1"]
+SHORT = ["data.batch=16", "stop.epochs=1"]
+RUN = ["-m", "deepex", "run", "protein", *SHORT, "--until", "0", "--out", "run"]
 RANK = [sys.executable, *RUN]
 MPIRUN = [str(Path(PYTHON).parent / "mpirun"), "-n", "2", PYTHON, *RUN]  # MPI looks after its own processes
 
 
-def launch(command: list[str], folder: Path, variables: dict[str, str] | None = None) -> dict[str, object]:
+def launch(
+    command: list[str], chains: Path, folder: Path, variables: dict[str, str] | None = None
+) -> dict[str, object]:
     """Run a launcher's command in a folder, and return the summary and the record of the run that it made."""
-    environment = {**os.environ, **(variables or {})}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
+    environment, words = {**os.environ, **(variables or {})}, [*command, f"task.file={chains}"]
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "page: run/report.html"
     assert done.stdout.count("epoch   1/1") == 1  # only rank 0 speaks
@@ -28,8 +31,8 @@ def launch(command: list[str], folder: Path, variables: dict[str, str] | None = 
 
 
 @pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    return launch([*RANK, "--ranks", "2"], tmp_path_factory.mktemp("local"))
+def local(chains: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    return launch([*RANK, "--ranks", "2"], chains, tmp_path_factory.mktemp("local"))
 
 
 def test_local_ranks_share_the_cores(local: dict[str, object]) -> None:
@@ -41,21 +44,21 @@ def test_local_ranks_share_the_cores(local: dict[str, object]) -> None:
     assert local["ranks"] == 2
 
 
-def test_torchrun(local: dict[str, object], tmp_path: Path) -> None:
+def test_torchrun(local: dict[str, object], chains: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *RUN]
-    found = launch(command, tmp_path)
+    found = launch(command, chains, tmp_path)
     assert (found["launcher"], found["ranks"]) == ("torchrun", 2)
     assert found["weights_sha256"] == local["weights_sha256"]
 
 
-def test_mpirun(local: dict[str, object], tmp_path: Path) -> None:
-    found = launch(MPIRUN, tmp_path)
+def test_mpirun(local: dict[str, object], chains: Path, tmp_path: Path) -> None:
+    found = launch(MPIRUN, chains, tmp_path)
     assert (found["launcher"], found["ranks"]) == ("mpi", 2)
     assert found["weights_sha256"] == local["weights_sha256"]
 
 
-def test_srun(local: dict[str, object], tmp_path: Path, slurm: dict[str, str]) -> None:
-    found = launch(["srun", "-n", "2", *RANK], tmp_path, slurm)
+def test_srun(local: dict[str, object], chains: Path, tmp_path: Path, slurm: dict[str, str]) -> None:
+    found = launch(["srun", "-n", "2", *RANK], chains, tmp_path, slurm)
     assert (found["launcher"], found["ranks"]) == ("slurm", 2)
     assert found["weights_sha256"] == local["weights_sha256"]
 
@@ -68,10 +71,10 @@ def test_a_number_of_ranks_that_contradicts_the_launcher_is_refused(tmp_path: Pa
     assert not (tmp_path / "run").exists()
 
 
-def test_a_study_s_runs_go_through_srun(tmp_path: Path, slurm: dict[str, str]) -> None:
-    command = [sys.executable, "-m", "deepex", "study", "protein", "--ranks", "2", "--repeats", "1", "stop.epochs=1"]
+def test_a_study_s_runs_go_through_srun(chains: Path, tmp_path: Path, slurm: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "deepex", "study", "protein", f"task.file={chains}", *SHORT, "--ranks", "2"]
     environment = {**os.environ, **slurm}
-    words = [*command, "--launcher", "srun -n {ranks}", "--out", "study", "--quiet"]
+    words = [*command, "--repeats", "1", "--launcher", "srun -n {ranks}", "--out", "study", "--quiet"]
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     (cell,) = json.loads((tmp_path / "study/study.json").read_text())["cells"]

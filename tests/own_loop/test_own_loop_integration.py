@@ -17,6 +17,7 @@ import deepex as dx
 from deepex.api import report
 from deepex.errors import ConfigError, DataError, Interrupted, PeerError, TrainingError
 from deepex.sync import STRATEGIES
+from tests.interpreter import PYTHON
 from tests.own_loop.loops import Net, make_data, train
 
 EXAMPLES = [strategy.example for strategy in STRATEGIES.values()]
@@ -73,7 +74,7 @@ def test_a_rank_that_only_serves_joins_the_loop(tmp_path: Path) -> None:
     assert dx.Run(tmp_path / "watch0").summary.sync_notes["server_ranks"] == [2]
 
 
-def stop_and_go_on(strategies: list[str], folder: str) -> list[list[str]]:
+def stop_and_go_on(strategies: list[str], folder: str, fabric: Any = "auto") -> list[list[str]]:
     """On each rank: straight, and stopped in the first epoch and resumed; the fingerprints of both."""
 
     def interrupt(run: dx.Session, number: int) -> None:
@@ -83,19 +84,39 @@ def stop_and_go_on(strategies: list[str], folder: str) -> list[list[str]]:
     pairs = []
     for number, sync in enumerate(strategies):
         place = f"{folder}/stopped{number}"
-        straight = train(sync, batch_size=2, out=f"{folder}/straight{number}")[1]
+        straight = train(sync, batch_size=2, fabric=fabric, out=f"{folder}/straight{number}")[1]
         with pytest.raises(Interrupted, match=r"stopped in epoch 1 after step \d+ of 50"):
-            train(sync, batch_size=2, out=place, before_step=interrupt)
-        pairs.append([straight, train(sync, batch_size=2, resume=place)[1]])
+            train(sync, batch_size=2, fabric=fabric, out=place, before_step=interrupt)
+        pairs.append([straight, train(sync, batch_size=2, fabric=fabric, resume=place)[1]])
     return pairs
 
 
 def test_a_loop_that_is_stopped_goes_on_bit_for_bit(tmp_path: Path) -> None:
-    strategies = ["allreduce", "local:8", "lagged", "background:4", "local:4,momentum=average"]
+    strategies = ["allreduce", "local:8", "lagged", "hierarchical", "background:4", "local:4,momentum=average"]
     pairs = dx.launch(stop_and_go_on, strategies, str(tmp_path), ranks=2)
     assert [straight == resumed for straight, resumed in pairs] == [True] * len(strategies)
     rows = [json.loads(line) for line in (tmp_path / "stopped0" / "metrics.jsonl").read_text().splitlines()]
     assert [row["epoch"] for row in rows] == [1, 2]
+
+
+MPI_SCRIPT = """
+import json, os
+from tests.own_loop.test_own_loop_integration import stop_and_go_on
+with open(f"pairs{os.environ['PMI_RANK']}.json", "w") as file:
+    json.dump(stop_and_go_on(["local:8+bf16"], ".", fabric="mpi"), file)
+"""
+
+
+def test_a_loop_under_mpirun_that_is_stopped_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(MPI_SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [str(Path(PYTHON).parent / "mpirun"), "-n", "2", PYTHON, "train.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    first, second = (json.loads((tmp_path / f"pairs{rank}.json").read_text()) for rank in range(2))
+    [[straight, resumed]] = first
+    assert straight == resumed
+    assert first == second  # the replicas
 
 
 def test_a_script_that_is_stopped_ends_with_75_and_says_how_to_go_on(tmp_path: Path) -> None:

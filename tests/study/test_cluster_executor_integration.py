@@ -13,9 +13,9 @@ from tests.conftest import Command
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="making hosts needs root")
 
 
-def test_ranks_stand_on_hosts_of_their_own(deepex: Command, tmp_path: Path) -> None:
+def test_ranks_stand_on_hosts_of_their_own(deepex: Command, tmp_path: Path, chains: Path) -> None:
     words = ("--ranks", "2", "--repeats", "1", "--cluster", "hosts=2,mbit=1000,rtt_ms=0", "--out", "study")
-    done = deepex("study", "protein", "stop.epochs=1", *words)
+    done = deepex("study", "protein", f"task.file={chains}", "data.batch=16", "stop.epochs=1", *words)
     assert done.returncode == 0, done.stderr
     places = json.loads((tmp_path / "study/runs/2r_allreduce_seed0/record.json").read_text())["places"]
     assert [place["host"] for place in places] == ["n1", "n2"]

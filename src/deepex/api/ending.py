@@ -6,6 +6,7 @@ import sys
 from types import TracebackType
 
 from deepex.errors import Interrupted
+from deepex.launch.detect import find_world
 from deepex.notebook import in_notebook
 
 
@@ -20,7 +21,9 @@ def _end(kind: type[BaseException], error: BaseException, trace: TracebackType |
     if not isinstance(error, Interrupted):
         sys.__excepthook__(kind, error, trace)
         return
-    print(f"deepex: {error}", file=sys.stderr, flush=True)
+    launched = find_world()
+    if launched is None or launched.world.is_first:
+        print(f"deepex: {error}", file=sys.stderr, flush=True)
     atexit._run_exitfuncs()
     sys.stdout.flush()
     os._exit(error.exit_code)  # the interpreter itself would end with 1

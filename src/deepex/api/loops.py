@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from deepex.api.ending import end_stopped_scripts
 from deepex.fabric import FabricName
 from deepex.launch.function import call_on_ranks
 from deepex.own_loop import LoopConfig, Session, run_loop
@@ -56,6 +57,7 @@ def start(
                     with replicated.step() as step:
                         step.backward(mse_loss(model(x), y))
     """
+    end_stopped_scripts()
     chosen = choose_verbosity(verbosity)
     config = LoopConfig(
         name=name,

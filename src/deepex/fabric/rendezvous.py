@@ -33,7 +33,7 @@ class Rendezvous:
         timeout = timedelta(seconds=timeout_seconds)
         serves = world.is_first and not agent_store
         try:
-            if (address, world.rank) not in _stores:
+            if not _answers(address, world.rank):
                 _stores[address, world.rank] = (
                     TCPStore(host, int(port), world.size, is_master=serves, timeout=timeout, wait_for_workers=False),
                     count(),
@@ -65,3 +65,11 @@ class Rendezvous:
         except RuntimeError as error:
             detail = f"a rank waits {self.timeout_seconds:g} s for the others"
             raise peer_error(self.heartbeat, self.world, "rendezvous", detail=detail) from error
+
+
+def _answers(address: str, rank: int) -> bool:
+    """Whether the store of an earlier meeting is there still; another one may have come to its address since."""
+    try:
+        return (address, rank) in _stores and _stores[address, rank][0].num_keys() >= 0
+    except RuntimeError:
+        return False

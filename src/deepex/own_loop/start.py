@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from deepex.config import to_toml, to_tree
-from deepex.errors import Interrupted, RunFolderError, UsageError
+from deepex.errors import RunFolderError, UsageError
 from deepex.fabric import Fabric, FabricName, from_first
 from deepex.launch.detect import find_world
 from deepex.launch.rank import count_threads, join, set_up_process, share_cores
@@ -54,7 +54,7 @@ class LoopConfig:
 
 @contextmanager
 def run_loop(config: LoopConfig) -> Iterator[Session]:
-    """The session of a loop, on this rank. A script that is stopped ends with the exit code of a stopped run."""
+    """The session of a loop, on this rank."""
     refuse_second()
     launched, script = find_world(), _find_script()
     recipe = Recipe(
@@ -75,12 +75,6 @@ def run_loop(config: LoopConfig) -> Iterator[Session]:
             opened(_open_session(config, recipe, fabric)) as session,
         ):
             yield session
-    except Interrupted as stopped:
-        if script is None:
-            raise  # a notebook, or a program around it, decides by itself
-        if launched is None or launched.world.is_first:
-            print(f"deepex: {stopped}", file=sys.stderr, flush=True)
-        raise SystemExit(stopped.exit_code) from None
     finally:
         torch.set_num_threads(threads)  # a small step is left to one
 
