@@ -44,6 +44,18 @@ def test_waiting_for_samples_is_input_and_advice_names_what_is_not_set() -> None
     assert found.advice[0].gain == pytest.approx(1.6)
     assert changes(judge(waiting, memory_gib=2.0))[0] == "data.memory_gib=4"
     assert changes(judge(waiting, stage="/local"))[0] == "deepex data pack"
+    assert changes(judge(waiting, storage="files"))[0] == "deepex data pack"
+
+
+def test_what_can_not_be_done_with_objects_of_a_program_or_in_a_loop_is_not_advised() -> None:
+    waiting = row(feed=6.0, compute=10.0)
+    assert not any("stage" in change or "pack" in change for change in changes(judge(waiting, storage="given")))
+    held = judge(waiting, storage="given", memory_gib=2.0, own_loop=True)
+    assert changes(held)[0] == "memory_gib=4"
+    talking = [row(sync=6.0, traffic=carried(calls=1, num_bytes=4000)) for _ in range(2)]
+    assert changes(judge(*talking, own_loop=True, storage="given"))[0].startswith('sync="')
+    ranks = [row(sync=5.0), row(sync=5.0), row(feed=5.1)]
+    assert "--stage DIR" not in changes(judge(*ranks, hosts=["n1", "n2", "n3"], storage="given"))
 
 
 def test_many_short_messages_are_latency() -> None:

@@ -64,6 +64,9 @@ def test_every_strategy_leaves_equal_replicas_and_a_record_with_a_page(tmp_path:
     page = report(tmp_path / "watch0").read_text()
     assert "training_loss" in page
     assert "It has no target" in page
+    assert "training_loss, as the loop gives it" in page
+    assert "held-out samples, each" not in page
+    assert not any(word in page for word in ("data.batch=", "--stage", "--sync"))  # none of which a loop has
     model = dx.load(tmp_path / "watch0", model=Net())
     assert model(make_data()[0]).shape == (200, 1)
 

@@ -4,7 +4,9 @@ A gain is samples a second after the change over those before. What it does to l
 """
 
 import math
+import re
 from collections.abc import Callable
+from dataclasses import replace
 
 from deepex import sync as strategies
 from deepex.diagnosis.causes import Account
@@ -31,9 +33,9 @@ def advise(account: Account, computes: bool) -> list[Advice]:
     found = [advice for rule in RULES if (advice := rule(account)) is not None and advice.gain >= LEAST_GAIN]
     found = list({advice.change: advice for advice in sorted(found, key=lambda advice: advice.gain)}.values())[::-1]
     wider = more_ranks(account) if computes else None
-    if wider is None or wider.gain < LEAST_GAIN:
-        return found[:MOST]
-    return [*found[: MOST - 1], wider]
+    best = found[:MOST] if wider is None or wider.gain < LEAST_GAIN else [*found[: MOST - 1], wider]
+    in_python = account.circumstances.own_loop
+    return [replace(advice, change=say_in_python(advice.change)) if in_python else advice for advice in best]
 
 
 def change_sync(account: Account) -> Advice | None:
@@ -126,10 +128,8 @@ def larger_batch(account: Account) -> Advice | None:
 
 
 def feed_faster(account: Account) -> Advice | None:
-    circumstances = account.circumstances
-    change, reason = _cure_input(account)
-    others = "" if circumstances.stage else "; if samples are decoded in every epoch, deepex data pack does it once"
-    return _saving(account, change, account.parts.input, f"steps no longer wait for samples{reason}{others}")
+    cure = _cure_input(account)
+    return cure and _saving(account, cure[0], account.parts.input, f"steps no longer wait for samples{cure[1]}")
 
 
 def mend_ranks(account: Account) -> Advice | None:
@@ -141,8 +141,8 @@ def mend_ranks(account: Account) -> Advice | None:
     saved = parts.steady - (max(works) - sum(works) / len(works))
     who = say_ranks([rank.rank for rank in slow], [rank.host for rank in slow])
     if account.slow_phase() == "input":
-        change, reason = _cure_input(account)
-        return _saving(account, change, saved, f"{who} would get samples as fast as the others{reason}")
+        cure = _cure_input(account)
+        return cure and _saving(account, cure[0], saved, f"{who} would get samples as fast as the others{cure[1]}")
     hosts = list(dict.fromkeys(rank.host for rank in slow if rank.host))
     if len(hosts) == 1 and all(rank.host != hosts[0] for rank in account.steady_ranks):
         change = f"leave {hosts[0]} out, or see what else runs there (deepex doctor)"
@@ -224,15 +224,29 @@ def _messages_among(account: Account, num_ranks: int) -> float:
     return parts.latency * (num_ranks - 1) / (now - 1) + parts.bandwidth * more_bytes
 
 
-def _cure_input(account: Account) -> tuple[str, str]:
-    """What to set, of what is not set yet, and a word on it."""
+def _cure_input(account: Account) -> tuple[str, str] | None:
+    """What to set, of what is not set yet and can be, and a word on it."""
     circumstances = account.circumstances
     if circumstances.memory_gib is not None:
         larger = max(1.0, 2 * circumstances.memory_gib)
         return f"data.memory_gib={larger:g}", ", if what they need fits into memory"
-    if circumstances.stage is None:
-        return "--stage DIR", ", if DIR is a disk of the node's own that is fast enough"
+    if circumstances.storage == "given":
+        return None
+    if circumstances.storage == "packed" and circumstances.stage is None and not circumstances.own_loop:
+        again = "; if samples are decoded in every epoch, deepex data pack does it once"
+        return "--stage DIR", f", if DIR is a disk of the node's own that is fast enough{again}"
     return "deepex data pack", ", once they are decoded, converted and stored in one file"
+
+
+def say_in_python(change: str) -> str:
+    """A change of a recipe or a command, as a user's own loop is told it.
+
+    >>> say_in_python("--ranks 2 --sync local:8")
+    'ranks=2 sync="local:8"'
+    """
+    keys = change.replace("data.batch=", "batch_size=").replace("data.memory_gib=", "memory_gib=")
+    numbers = re.sub(r"--ranks (\d+)", r"ranks=\1", keys)
+    return re.sub(r"--(sync|precision) (\S+)", r'\1="\2"', numbers)
 
 
 def _saving(account: Account, change: str, seconds: float, reason: str) -> Advice | None:

@@ -5,7 +5,7 @@ It adds up rows of ranks. It judges nothing.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from deepex import sync as strategies
 from deepex.record.phases import BESIDE_PHASES, STEP_PHASES
@@ -15,6 +15,9 @@ from deepex.sync import SyncTraits
 V = TypeVar("V")
 
 COLD_EPOCHS = 3  # with so many, the first is left out: it reads what later ones keep, and fills caches
+
+
+Storage = Literal["packed", "files", "given"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +34,8 @@ class Circumstances:
         link: `latency_seconds` and `bytes_per_second` of an all-reduce among all ranks, if it was measured.
         has_bf16: whether the processor has instructions for it.
         memory_gib, stage: as in the recipe's `data`.
+        storage: where samples are: in a file of deepex's own, in other files, or in objects that a program gave.
+        own_loop: whether a user's own loop trains, which is told in Python what recipes and commands say elsewhere.
     """
 
     sync: str = strategies.DEFAULT
@@ -43,6 +48,8 @@ class Circumstances:
     has_bf16: bool = False
     memory_gib: float | None = None
     stage: str | None = None
+    storage: Storage = "packed"
+    own_loop: bool = False
 
     @property
     def traits(self) -> SyncTraits:

@@ -143,7 +143,8 @@ class Session:
             told = build_listener(self.verbosity, self._num_epochs, "")
             self.listener = ProgressFile(told, self.folder, self._num_epochs, asdict(self.recipe.target))
         self._journal = Journal(self.folder, self.fabric, self.listener)
-        self._journal.begin(self.recipe, model.sync.notes, step_cost, model.replica.weights.nbytes)
+        weights_bytes = model.replica.weights.nbytes
+        self._journal.begin(self.recipe, model.sync.notes, step_cost, weights_bytes, "given", own_loop=True)
         if self.resumed is not None:
             self._journal.rewind(self.position.epoch)
         self._stop = StopRequest(model.sync.lockstep, self.world)

@@ -7,7 +7,7 @@ from typing import Any
 from deepex.config import read_toml
 from deepex.errors import RunFolderError
 from deepex.record.folder import RunFolder
-from deepex.reference import shorten
+from deepex.reference import is_reference, shorten
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +25,11 @@ class ShownRecipe:
     optimiser: str
     learning_rate: float
     schedule: str
+
+    @property
+    def is_own_loop(self) -> bool:
+        """Whether a user's own loop trains: its code is a script, not a name in a file."""
+        return bool(self.code) and not is_reference(self.code)
 
     @classmethod
     def parse(cls, text: str, folder: RunFolder) -> "ShownRecipe":

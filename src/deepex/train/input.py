@@ -8,11 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepex import sync as strategies
-from deepex.data import Feed, Plan, Splits
+from deepex.data import ArraySource, Feed, Plan, Splits, Subset
+from deepex.data.dataset import DatasetSource
 from deepex.data.feeding.cache import room_for_samples
 from deepex.data.feeding.plan import class_weights
+from deepex.data.packing.packed import PackedSource
 from deepex.data.source import Source, read_field
-from deepex.data.staging import stage_splits
+from deepex.data.staging import Staged, stage_splits
+from deepex.diagnosis.evidence import Storage
 from deepex.errors import ConfigError, DataError, unknown
 from deepex.fabric import Fabric
 from deepex.record.sinks.progress import Listener
@@ -43,6 +46,15 @@ class Input:
         prepared = splits.preparation.spec(splits.validation.spec)
         judged_by = plan_evaluation(prepared, len(splits.validation), self.world)
         self.validation = Feed(splits.validation, judged_by, device, splits.preparation)
+
+    @property
+    def storage(self) -> Storage:
+        """Where the samples to train on are."""
+        source = self.splits.train
+        while isinstance(source, Subset):
+            source = source.source
+        given = isinstance(source, ArraySource | DatasetSource)
+        return "packed" if isinstance(source, PackedSource | Staged) else "given" if given else "files"
 
     def begin(self) -> None:
         """Cache samples from here on, in the memory that a step's trial has left; those to train on come first."""

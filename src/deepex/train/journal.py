@@ -9,7 +9,7 @@ from typing import Any
 
 from deepex.config import to_toml
 from deepex.diagnosis.diagnosis import diagnose
-from deepex.diagnosis.evidence import Circumstances, Evidence
+from deepex.diagnosis.evidence import Circumstances, Evidence, Storage
 from deepex.fabric import Fabric
 from deepex.fabric.link import measure_link
 from deepex.record.folder import RunFolder
@@ -42,13 +42,23 @@ class Journal:
         self.writes = fabric.world.is_first
         self._phases_file = f"phases/{fabric.world.file_stem}.jsonl"
 
-    def begin(self, recipe: Recipe, notes: Mapping[str, Any], step_cost: StepCost, weights_bytes: int) -> None:
+    def begin(
+        self,
+        recipe: Recipe,
+        notes: Mapping[str, Any],
+        step_cost: StepCost,
+        weights_bytes: int,
+        storage: Storage,
+        *,
+        own_loop: bool = False,
+    ) -> None:
         """Write down the recipe as it is run, and what the run knows of itself before its first step."""
         self.recipe = recipe
         self._step_costs = self.fabric.gather(step_cost)
         self._hosts = self.fabric.gather(self.fabric.world.host)
         link = measure_link(self.fabric, weights_bytes).to_json() if self.fabric.world.size > 1 else None
-        self._circumstances = describe_circumstances(recipe, self.fabric, weights_bytes, link)
+        told = describe_circumstances(recipe, self.fabric, weights_bytes, link)
+        self._circumstances = replace(told, storage=storage, own_loop=own_loop)
         if self.writes:
             as_run = replace(recipe, sync=notes.get("as_run", recipe.sync))
             self.folder.write_text("recipe.toml", to_toml(as_run))

@@ -58,7 +58,8 @@ class Loop:
         self.input.begin()
         self.sync.prepare(self.step.context(self.fabric, self.steps, self.recipe.data.batch))
         self.stop = StopRequest(self.sync.lockstep, self.world)
-        self.journal.begin(self.recipe, self.sync.notes, step_cost, self.replica.weights.nbytes)
+        storage = self.input.storage
+        self.journal.begin(self.recipe, self.sync.notes, step_cost, self.replica.weights.nbytes, storage)
         torch.manual_seed(self.recipe.seed + 1 + self.world.rank)  # from here on each rank draws noise of its own
 
     def run(self) -> None:

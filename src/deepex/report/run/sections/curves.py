@@ -24,9 +24,10 @@ def show_curves(data: RunData, gallery: Gallery) -> str:
     }
     cells = "".join(gallery.show(name, figure) for name, figure in figures.items())
     goal = "; the dashed line is the target" if data.target is not None and data.target.threshold is not None else ""
+    judged = f"{data.metric}, as the loop gives it" if data.recipe.is_own_loop else f"{data.metric} on held-out samples"
     caption = (
-        f"The loss on training samples and {data.metric} on held-out samples, each against epochs and against the "
-        f"seconds since training began. A point is an epoch{goal}."
+        f"The loss on training samples and {judged}, each against epochs and against the seconds since training began. "
+        f"A point is an epoch{goal}."
     )
     return show_section("Loss and metric", caption, f'{_legend(data)}<div class="curves">{cells}</div>')
 
@@ -70,7 +71,8 @@ def metric_curve(data: RunData, against: Against) -> Figure:
         annotations.append(label)
     margin = 0.14 * (max(values) - min(values)) or 0.1
     y_range = [min(values) - margin, max(values) + margin]
-    layout = lay_out(_time_axis(rows, against), {"title": {"text": f"{data.metric} (held-out)"}, "range": y_range})
+    title = data.metric if data.recipe.is_own_loop else f"{data.metric} (held-out)"
+    layout = lay_out(_time_axis(rows, against), {"title": {"text": title}, "range": y_range})
     layout["annotations"] = annotations
     return {"data": traces, "layout": layout}
 
