@@ -43,6 +43,7 @@ def test_the_last_and_the_best_weights_are_written_by_name(run: dx.Run, deepex: 
         ("weights.pt", "weights.pt is no name for weights. Allowed: a file that ends in .safetensors"),
         ("nowhere/weights.safetensors", "FILE nowhere/weights.safetensors can't be written: No such file"),
         ("folder.safetensors", "FILE folder.safetensors is a folder"),
+        (".", "FILE . is a folder"),
     ],
 )
 def test_a_file_that_can_not_be_written_is_refused(

@@ -256,6 +256,14 @@ def test_an_item_unlike_the_first_is_named(late: Callable[[], Any], said: str) -
     assert "Pad, crop or convert them in the data set" in str(raised.value)
 
 
+def test_pairs_in_a_list_are_items_and_one_of_another_shape_is_named() -> None:
+    pairs = [(torch.zeros(2), torch.zeros(1)) for _ in range(20)]
+    assert open_samples(pairs).structure.names() == ["0", "1"]
+    pairs[13] = (torch.zeros(3), torch.zeros(1))
+    with pytest.raises(SampleError, match=r"item 13 of .* is unlike the first: '0' is float32 of shape \(3,\)"):
+        read(pairs, [2, 13])
+
+
 def test_an_error_of_a_data_set_names_item_file_and_line() -> None:
     with pytest.raises(DataError) as raised:
         read(Items(raise_at(13)), [2, 13])

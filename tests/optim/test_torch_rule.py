@@ -123,6 +123,17 @@ def of_another_model(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.SGD([nn.Parameter(torch.zeros(3, 7))])
 
 
+def in_groups(parameters: Any) -> torch.optim.Optimizer:
+    """Goes through the parameters twice, as for a decay of matrices alone."""
+    matrices, vectors = ([each for each in parameters if (each.ndim > 1) is wide] for wide in (True, False))
+    groups: list[dict[str, Any]] = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors}]
+    return torch.optim.SGD(groups, lr=0.1)
+
+
+def test_groups_may_be_made_of_parameters_by_going_through_them_twice() -> None:
+    build(in_groups, Replica(make_network()))
+
+
 def of_a_part(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.SGD(list(parameters)[:-1])
 
@@ -148,6 +159,7 @@ class Remembering(torch.optim.SGD):
         (MAKERS["SGD"], {"weight_decay": 0.1}, "optimiser.weight_decay = 0.1 with an optimiser of your own"),
         (Closing, {}, "Closing.step needs a closure"),
         (torch.optim.LBFGS, {}, "LBFGS.step needs a closure"),
+        (torch.optim.SparseAdam, {}, "SparseAdam takes sparse gradients"),
     ],
 )
 def test_an_optimiser_that_can_not_train_this_model_is_refused(

@@ -1,5 +1,8 @@
 """A user's own loop on one rank: that it learns what a plain loop learns, and what it says to mistakes."""
 
+import os
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
 import deepex as dx
-from deepex.errors import ConfigError, TrainingError, UsageError
+from deepex.errors import ConfigError, Interrupted, TrainingError, UsageError
 from tests.own_loop.loops import Net, make_data, train
 
 
@@ -175,6 +178,43 @@ def test_mistakes_in_a_step_are_told(mistake: Any, error: type[Exception], said:
     with pytest.raises(error, match=said), dx.start(verbosity="quiet", page=False):
         mistake(loop())
     train(epochs=1)  # afterwards another run begins as if nothing had happened
+
+
+def test_a_step_after_the_run_has_ended_is_refused() -> None:
+    with dx.start(verbosity="quiet", page=False) as run:
+        replicated = loop()
+        for _ in run.epochs(1):
+            for x, y in dx.feed(make_data(), batch_size=50):
+                with replicated.step() as step:
+                    step.backward(mse_loss(replicated.model(x), y))
+    with pytest.raises(UsageError, match=r"after its run has ended.*with dx\.start\(\)"):
+        replicated.step().__enter__()
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        (1, "in epoch 1 after step 2 of 10"),
+        (16, "in epoch 2 after step 7 of 10"),
+        (9, "after epoch 1"),  # behind its last step
+        (19, "after epoch 2"),
+    ],
+)
+def test_a_loop_that_is_stopped_goes_on_to_the_same_bits_wherever_that_was(step: int, said: str) -> None:
+    whole = train(epochs=3, batch_size=20)[1]
+    with pytest.raises(Interrupted, match=f"stopped {said}; a checkpoint is written"):
+        train(epochs=3, batch_size=20, out="stopped", before_step=interrupt_in(step))
+    assert train(epochs=3, batch_size=20, resume="stopped")[1] == whole
+    assert [row.epoch for row in dx.Run("stopped").metrics] == [1, 2, 3]
+
+
+def test_a_loop_that_is_stopped_in_its_very_last_step_completes() -> None:
+    train(epochs=3, batch_size=20, out="complete", before_step=interrupt_in(29))
+    assert dx.Run("complete").summary.epochs == 3
+
+
+def interrupt_in(step: int) -> Callable[[dx.Session, int], None]:
+    return lambda run, number: os.kill(os.getpid(), signal.SIGINT) if number == step else None
 
 
 def test_gradients_that_were_let_go_between_steps_are_found_again() -> None:

@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -20,6 +22,7 @@ from deepex.sync import STRATEGIES
 from tests.interpreter import PYTHON
 from tests.own_loop.loops import Net, make_data, train
 
+WITH_TESTS = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 EXAMPLES = [strategy.example for strategy in STRATEGIES.values()]
 MORE = [
     "local:epoch,outer=nesterov",
@@ -102,6 +105,70 @@ def test_a_loop_that_is_stopped_goes_on_bit_for_bit(tmp_path: Path) -> None:
     assert [row["epoch"] for row in rows] == [1, 2]
 
 
+SLOW_SCRIPT = """
+import os, signal, time
+import deepex as dx
+from tests.own_loop.loops import train
+
+def loop(launcher):
+    def work_between(run, number):
+        time.sleep(0.02)
+        if number == 60 and run.is_first:
+            os.kill(launcher, signal.SIGINT)
+
+    train(sync="local:8", batch_size=2, epochs=20, out="run", before_step=work_between)
+
+if __name__ == "__main__":
+    dx.launch(loop, os.getpid(), ranks=2)
+"""
+
+
+def test_a_launched_loop_that_works_between_its_steps_stops_soon_and_ends_with_75(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SLOW_SCRIPT)
+    done = subprocess.run(
+        [sys.executable, "train.py"], cwd=tmp_path, env=WITH_TESTS, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 75, done.stderr
+    assert "Traceback" not in done.stderr
+    told = re.search(r"stopped in epoch (\d+) after step (\d+) of 50; a checkpoint is written", done.stderr)
+    assert told is not None
+    assert 60 < (int(told[1]) - 1) * 50 + int(told[2]) < 60 + 2 * 64  # two checks later at most
+
+
+def return_much() -> Any:
+    return {"path": Path("here"), "number": np.float32(0.5), "pair": (1, 2)}
+
+
+def return_a_tensor() -> Any:
+    return torch.ones(3)
+
+
+def test_what_a_launched_function_returns_comes_back_or_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    assert dx.launch(return_much) == {"path": "here", "number": 0.5, "pair": [1, 2]}
+    assert dx.launch(return_a_tensor) is None
+    assert "what return_a_tensor returned is not brought back: it has a Tensor in it" in capfd.readouterr().err
+
+
+ASKING_SCRIPT = """
+import deepex as dx, torch
+from torch.nn.functional import mse_loss
+x = torch.arange(400.0).reshape(200, 2) / 400
+run = dx.run(
+    model=lambda: torch.nn.Linear(2, 1), data=(x, x[:, :1]), loss=mse_loss, epochs=2, batch_size=10, out="run",
+    verbosity="quiet",
+)
+print(run.summary.epochs, run.model()(x).shape[0])
+"""
+
+
+def test_every_rank_of_a_launcher_finds_the_outcome(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(ASKING_SCRIPT)
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3", "train.py"]
+    done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n") == ["2 200"] * 3 + [""]
+
+
 MPI_SCRIPT = """
 import json, os
 from tests.own_loop.test_own_loop_integration import stop_and_go_on
@@ -112,9 +179,8 @@ with open(f"pairs{os.environ['PMI_RANK']}.json", "w") as file:
 
 def test_a_loop_under_mpirun_that_is_stopped_goes_on_bit_for_bit(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(MPI_SCRIPT)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     command = [str(Path(PYTHON).parent / "mpirun"), "-n", "2", PYTHON, "train.py"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, cwd=tmp_path, env=WITH_TESTS, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     first, second = (json.loads((tmp_path / f"pairs{rank}.json").read_text()) for rank in range(2))
     [[straight, resumed]] = first
@@ -128,9 +194,8 @@ def test_a_script_that_is_stopped_ends_with_75_and_says_how_to_go_on(tmp_path: P
         "from tests.own_loop.loops import train\n"
         "train(out='run', before_step=lambda run, number: number == 3 and os.kill(os.getpid(), signal.SIGTERM))\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(
-        [sys.executable, "train.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, "train.py"], cwd=tmp_path, env=WITH_TESTS, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 75, done.stderr
     assert 'Go on with dx.start(resume="run").' in done.stderr

@@ -1,10 +1,12 @@
 """A user's own module on a user's own data: whatever loss, metric, model and data are given, and what is refused."""
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import h5py
 import pytest
 import torch
 from torch import Tensor, nn
@@ -334,6 +336,8 @@ POINTS = torch.rand(60, 2, generator=torch.Generator().manual_seed(0))
         ({"loss": lambda outputs, labels: (outputs - labels).mean()}, r"It is called as loss\(model, batch\)"),
         ({"model": Pair}, "the model returned a tuple"),
         ({"target": "0.1"}, "target = '0.1'"),
+        ({"target": float("nan")}, "target = nan"),
+        ({"mode": "max"}, "mode = 'max' without a metric"),
         ({"validation": None}, "validation = None"),
         ({"data": [POINTS, POINTS[:, :1]]}, r"data=\(x, y\)"),
     ],
@@ -359,3 +363,58 @@ def test_a_run_trains_also_where_gradients_are_off_and_with_nested_arrays_and_pa
         **given,
     )
     assert nested.summary.epochs == 1
+
+
+class Lazy:
+    """Opens its file with the first item, as data sets of HDF5 files do; an open file goes to no other process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file: h5py.File | None = None
+
+    def __len__(self) -> int:
+        return 60
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        if self.file is None:
+            self.file = h5py.File(self.path)
+        return torch.from_numpy(self.file["x"][index]), torch.zeros(1)
+
+
+class Locked(nn.Linear):
+    """A module that can't be sent anywhere, nor copied."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 1)
+        self.lock = threading.Lock()
+
+
+def test_a_data_set_that_opens_its_file_late_trains_on_any_number_of_ranks(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"] = POINTS.numpy()
+    given: dict[str, Any] = {"loss": functional.mse_loss, "epochs": 1, "batch_size": 5, "verbosity": "quiet"}
+    for ranks in (1, 2):
+        out = tmp_path / f"run{ranks}"
+        dx.run(model=lambda: nn.Linear(2, 1), data=Lazy(tmp_path / "x.h5"), ranks=ranks, out=out, page=False, **given)
+        assert (out / "objects.pkl").exists()
+
+
+def test_what_can_not_leave_this_process_trains_here_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lock = threading.Lock()
+
+    def make() -> nn.Module:
+        with lock:
+            return nn.Linear(2, 1)
+
+    given: dict[str, Any] = {"data": (POINTS, POINTS[:, :1]), "loss": functional.mse_loss, "batch_size": 10}
+    run = dx.run(model=make, **given, epochs=1, page=False, out=tmp_path / "alone")
+    assert (
+        "this run can't be resumed, and dx.load needs model=: 'network' of task can't be sent"
+        in capsys.readouterr().err
+    )
+    assert dx.load(run.path, model=make()).get_parameter("weight").shape == (1, 2)
+    with pytest.raises(UsageError, match="give a function of that file that makes it"):
+        dx.run(model=make, **given, ranks=2, out=tmp_path / "two")
+    with pytest.raises(UsageError, match=r"the module Locked can't be copied.*Give its class"):
+        dx.run(model=Locked(), **given, verbosity="quiet", out=tmp_path / "copied")
+    assert not (tmp_path / "two").exists()

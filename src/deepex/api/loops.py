@@ -95,5 +95,6 @@ def launch(function: Callable[..., Any], *arguments: Any, ranks: int = 1) -> Any
 
     Example: `launch(train, "data.h5", ranks=2)`
     """
+    end_stopped_scripts()
     with showing_runs_of_ranks():
         return call_on_ranks(function, *arguments, ranks=ranks)

@@ -164,7 +164,8 @@ def _open_items(given: Given) -> Samples:
         return Samples(source=Subset(whole.source, chosen), structure=whole.structure, content_sha256=digest)
     if _is_arrays(given):
         return _open_arrays(given)
-    if isinstance(given, list) and all(map(_is_arrays, given)) and len({np.shape(each) for each in given}) > 1:
+    is_list = isinstance(given, list) and all(isinstance(each, Tensor | np.ndarray) for each in given)
+    if is_list and len({np.shape(each) for each in given}) > 1:
         raise DataError(
             f"data is a list of {len(given)} arrays of different shapes. Arrays that belong together stand in a tuple "
             "or a mapping: data=(x, y). A list is taken for a data set, an item each."

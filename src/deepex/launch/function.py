@@ -5,12 +5,14 @@ The function stands in a private folder, pickled by the process that starts its 
 
 import json
 import signal
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import numpy as np
 from torch.distributed.elastic.multiprocessing.api import SignalException
 
 from deepex.errors import ConfigError, Interrupted, UsageError
@@ -59,16 +61,25 @@ def call_function(folder: Path) -> None:
         if is_first:
             (folder / STOPPED_FILE).write_text(str(stopped))
         raise
-    if is_first:
-        (folder / RESULT_FILE).write_text(json.dumps(_plain(returned)))
+    if not is_first:
+        return
+    try:
+        text = json.dumps(returned, default=_to_plain)
+    except (TypeError, ValueError) as error:
+        name = getattr(function, "__name__", "the function")
+        print(
+            f"deepex: what {name} returned is not brought back: {error}. Allowed: numbers, texts, lists and mappings. "
+            "Save the rest in the function; trained weights stand in the run's directory (dx.load).",
+            file=sys.stderr,
+        )
+        text = "null"
+    (folder / RESULT_FILE).write_text(text)
 
 
-def _plain(value: Any) -> Any:
-    """A value as JSON has it; None for what it has not."""
+def _to_plain(value: Any) -> Any:
+    """Numbers and paths that JSON does not know."""
     if isinstance(value, Path):
         return str(value)
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError):
-        return None
-    return value
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"it has a {type(value).__name__} in it")

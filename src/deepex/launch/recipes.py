@@ -1,6 +1,7 @@
 """Recipes on disk: into a run directory and out again, with tasks of a user's own."""
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,11 +35,20 @@ def write_recipe(folder: RunFolder, recipe: Recipe) -> None:
         folder.write_bytes(name, content)
 
 
-def pack_recipe(recipe: Recipe) -> dict[str, bytes]:
-    """The files that a recipe becomes, recipe.toml the last; what can't leave this process is told."""
+def pack_recipe(recipe: Recipe, tell_unfit: Callable[[ConfigError], None] | None = None) -> dict[str, bytes]:
+    """The files that a recipe becomes, recipe.toml the last.
+
+    Objects that can't leave this process are an error, or told and left out where that will do.
+    """
     text = to_toml(name_code(recipe))
-    names = mentioned_objects(text)
-    return {**({OBJECTS_FILE: dump_objects(names)} if names else {}), "recipe.toml": text.encode()}
+    names, files = mentioned_objects(text), {"recipe.toml": text.encode()}
+    try:
+        return {OBJECTS_FILE: dump_objects(names), **files} if names else files
+    except ConfigError as error:
+        if tell_unfit is None:
+            raise
+        tell_unfit(error)
+        return files
 
 
 def read_recipe(path: Path) -> Recipe:

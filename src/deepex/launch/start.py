@@ -1,12 +1,14 @@
 """Starting and resuming runs: the same call alone, with local ranks, or inside a world that a launcher made."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from deepex.config import to_tree
 from deepex.data import Splits
-from deepex.errors import RunFolderError, UsageError
+from deepex.errors import ConfigError, RunFolderError, UsageError
 from deepex.fabric import Fabric, from_first
 from deepex.launch.data import make_missing_data
 from deepex.launch.detect import find_world
@@ -45,15 +47,19 @@ def start(
             f"Write: mpirun -n {recipe.world.ranks} deepex run … --fabric mpi"
         )
     make_missing_data(recipe.task, launched, verbosity)
+    files: dict[str, bytes] = {}
+    if is_first_rank():  # before data is opened: a data set may keep an open file from then on
+        is_alone = launched is None and recipe.world.ranks == 1
+        files = pack_recipe(recipe, partial(_tell_unfit, verbosity) if is_alone else None)
     path = out or RUNS / new_run_name(recipe.task.name, recipe.sync, recipe.world.ranks)
     if launched is None and recipe.world.ranks > 1:
-        folder = _create(path, recipe, open_data(recipe))  # each rank opens it for itself
+        folder = _create(path, recipe, files, open_data(recipe))  # each rank opens it for itself
         tell_folder(folder)
         start_local_ranks(folder, recipe.world.ranks, verbosity)
         return folder
 
     def agree_on_folder(fabric: Fabric, splits: Splits) -> RunFolder:
-        folder = from_first(fabric, lambda: _create(path, recipe, splits))
+        folder = from_first(fabric, lambda: _create(path, recipe, files, splits))
         if fabric.world.is_first:
             tell_folder(folder)
         return folder
@@ -87,11 +93,16 @@ def _fit_world(recipe: Recipe, launched: Launched) -> Recipe:
     return replace(recipe, world=replace(recipe.world, ranks=size))
 
 
-def _create(path: Path, recipe: Recipe, splits: Splits) -> RunFolder:
-    """A new run directory with all that is known before the first step."""
-    files = pack_recipe(recipe)  # before there is a folder: what can't leave this process is told here
+def _tell_unfit(verbosity: Verbosity, error: ConfigError) -> None:
+    """What a run of this process alone does without."""
+    if verbosity != "quiet":
+        print(f"deepex: this run can't be resumed, and dx.load needs model=: {error}", file=sys.stderr, flush=True)
+
+
+def _create(path: Path, recipe: Recipe, files: dict[str, bytes], splits: Splits) -> RunFolder:
+    """A new run directory with all that is known before the first step; `files` are let go, they may hold data."""
     folder = RunFolder.create(path)
-    for name, content in files.items():
-        folder.write_bytes(name, content)
+    for name in list(files):
+        folder.write_bytes(name, files.pop(name))
     write_record(folder, gather_record(seed=recipe.seed, recipe=to_tree(recipe), **describe_data(splits)))
     return folder

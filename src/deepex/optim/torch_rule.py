@@ -38,7 +38,7 @@ class TorchRule:
     decouples_decay = True  # whatever it decays, it decays by itself
 
     def __init__(self, replica: Replica, make: MakeOptimizer, learning_rate: float) -> None:
-        made = make(replica.model.parameters())
+        made = make(list(replica.model.parameters()))  # who makes groups goes through them more than once
         if not isinstance(made, torch.optim.Optimizer):
             raise ConfigError(
                 f"the optimiser's function returned a {type(made).__name__}. Allowed: a torch.optim.Optimizer of the "
@@ -52,6 +52,8 @@ class TorchRule:
                 f"{type(made).__name__}.step needs a closure, which computes a loss several times a step. A step of "
                 "deepex computes it once. Take an optimiser that steps by the gradient alone."
             )
+        if isinstance(made, torch.optim.SparseAdam):
+            raise ConfigError("SparseAdam takes sparse gradients, and a step has dense ones. Take torch.optim.Adam.")
         self.moments: dict[str, Tensor] = {}
         self._rates = [float(group["lr"]) for group in made.param_groups]
 

@@ -175,6 +175,8 @@ class Step:
         owner, session = self.owner, self.session
         if self._is_open:
             raise UsageError("replicated.step() inside of itself. End a step's block before the next begins.")
+        if session.is_closed:
+            raise UsageError("replicated.step() after its run has ended. Put it inside: with dx.start() as run: …")
         for other in session.models.values():
             other.replica.collects = other is owner
         session.open_step()

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from statistics import fmean
 from time import perf_counter
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ from deepex.train.checkpoint import Position, Trained
 from deepex.train.journal import Journal
 from deepex.train.recipe import Recipe, StopConfig
 from deepex.train.stop import StopRequest
-from deepex.train.summary import mean_step_seconds, rank_row
+from deepex.train.summary import rank_row
 from deepex.train.task import Tally
 
 _open: list["Session"] = []  # the session of this process, while there is one
@@ -72,7 +72,7 @@ class Session:
         self.resumed: dict[str, Any] | None = None  # the state of a checkpoint to go on from
         self._num_epochs, self._trains, self._started = 0, True, perf_counter()
         self._journal: Journal | None = None  # from the first step on
-        self._is_step_open = self._is_drained = self.is_feeding = False
+        self._is_step_open = self._is_drained = self.is_feeding = self.is_closed = False
         self._logged: dict[str, float | Tally] = {}
         self._resources = ExitStack()
 
@@ -115,7 +115,8 @@ class Session:
             print(f"deepex: {text}", file=sys.stderr, flush=True)
 
     def open_batch(self) -> None:
-        """A feed is about to read a batch: with it a step begins."""
+        """A feed is about to read a batch: with it a step begins, unless all ranks stop here."""
+        self._leave_if_asked()
         self.is_feeding = self._is_step_open = True
         self.clock.step.__enter__()
 
@@ -123,13 +124,15 @@ class Session:
         """A model's step begins: with its batch, as another step with the same batch, or without a feed."""
         if self._is_step_open:
             return
-        self._is_step_open = True
         if self.is_feeding:
+            self._is_step_open = True
             self.clock.step.reopen()
         else:
             if self.position.step == self.position.epoch == 0 and self.world.size > 1:
                 self.warn("batches don't come from dx.feed: see that each rank has its own share of the samples")
+            self._leave_if_asked()
             self.position.step += 1
+            self._is_step_open = True
             self.clock.step.__enter__()
 
     def begin(self, model: LoopModel, sync: str, optimiser: OptimiserConfig, step_cost: StepCost) -> None:
@@ -170,8 +173,6 @@ class Session:
             for name in ["loss", *([model.name] if model.name else [])]:
                 self.position.loss_sums[name] = self.position.loss_sums.get(name, 0.0) + loss
         self.listener.step(self.position.epoch, self.position.step, self.steps_per_epoch, self.seconds())
-        if self._stop.due(number) and self._stop.agreed():
-            self.leave()
 
     def drain(self) -> None:
         """All steps of an epoch are done: make all replicas equal."""
@@ -207,13 +208,13 @@ class Session:
         here.seconds = max(rank.seconds for rank in ranks)
         self.recipe = journal.recipe = replace(self.recipe, task=LoopTask(name=self.recipe.task.name, metric=name))
         journal.write_epoch(ranks, tally)
-        self._stop.pace(mean_step_seconds(ranks))
         if here.epoch % self.recipe.checkpoint_epochs == 0:
             self.save()
 
     def save(self) -> None:
         """Write a checkpoint; all ranks call it."""
         self.position.counts = {name: model.count for name, model in self.models.items()}
+        self.position.threads = torch.get_num_threads()
         with self.clock.checkpoint:
             checkpoint.save(self.folder, self.fabric, self.models, self.position)
 
@@ -234,15 +235,21 @@ class Session:
         if self.world.is_first:
             as_run = replace(self.recipe, stop=StopConfig(epochs=self.position.epoch))
             self.folder.write_text("recipe.toml", to_toml(as_run))
+        self.fabric.gather(None)  # whoever asks for the outcome next finds it, on any rank
 
-    def leave(self) -> NoReturn:
-        """Stop early, where all ranks agreed to, with everything that is needed to go on."""
+    def _leave_if_asked(self) -> None:
+        """Stop early between two batches, where all ranks agree to, with everything that is needed to go on."""
+        if self._journal is None or not self._stop.agreed():
+            return
         self._stop.close()
-        self.position.seconds = self.seconds()
-        self.save()
+        here = self.position
+        here.seconds = self.seconds()
+        if here.step or here.epoch % self.recipe.checkpoint_epochs:  # else the epoch has just left one
+            self.save()
+        where = f"in epoch {here.epoch + 1} after step {here.step} of {self.steps_per_epoch}"
         raise Interrupted(
-            f"stopped in epoch {self.position.epoch + 1} after step {self.position.step} of {self.steps_per_epoch}; a "
-            f'checkpoint is written. Go on with dx.start(resume="{self.path}").'
+            f"stopped {where if here.step else f'after epoch {here.epoch}'}; a checkpoint is written. Go on with "
+            f'dx.start(resume="{self.path}").'
         )
 
     def seconds(self) -> float:
@@ -255,6 +262,7 @@ class Session:
 
     def close(self) -> None:
         """Give back signals, threads and models, however the loop ended."""
+        self.is_closed = True
         self._resources.close()
         for model in self.models.values():
             model.release()

@@ -108,6 +108,7 @@ def _open_session(config: LoopConfig, recipe: Recipe, fabric: Fabric) -> Session
         assert newest is not None, "looked for when the directory was opened"
         session.resumed = checkpoint.load(newest, world)
         session.position = Position(**session.resumed["position"])
+        torch.set_num_threads(session.position.threads or torch.get_num_threads())
     return session
 
 

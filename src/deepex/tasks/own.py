@@ -1,6 +1,7 @@
 """A user's own module on a user's own data, as a task."""
 
 import copy
+import math
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -198,7 +199,8 @@ def task(
             f"loss {_name(loss)} has trainable weights of its own, which nobody would train. Make them a part of the "
             "model, and give a function loss(model, batch)."
         )
-    if target is not None and (isinstance(target, bool) or not isinstance(target, int | float)):
+    is_number = isinstance(target, int | float) and not isinstance(target, bool) and math.isfinite(target)
+    if target is not None and not is_number:
         raise ConfigError(f"target = {target!r}. Allowed: a number, the value of the metric to reach, or None.")
     if validation is None:
         raise ConfigError("validation = None. Allowed: a share of the samples between 0 and 1, or other samples.")
@@ -208,6 +210,8 @@ def task(
         )
     if mode not in ("min", "max"):
         raise ConfigError(f"mode = {mode!r}. Allowed: min, max.")
+    if mode == "max" and metric is None:
+        raise ConfigError("mode = 'max' without a metric: the loss is judged, and small ones are good. Give metric=.")
     if not name or "/" in name or name.startswith("."):
         raise ConfigError(f"name = {name!r}. Allowed: text without slashes, which begins with a letter or a digit.")
     metric_name = VALIDATION_LOSS if metric is None else getattr(metric, "__name__", type(metric).__name__)
@@ -279,7 +283,7 @@ def _as_objective(loss: Callable[..., Any]) -> Callable[..., Any]:
 def _copy(model: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(model)
-    except RuntimeError as error:  # weights that were computed, as by the old weight_norm
+    except (RuntimeError, TypeError) as error:  # weights that were computed, as by the old weight_norm; a lock
         raise ConfigError(
             f"the module {type(model).__name__} can't be copied: {error}. Give its class, or a function that makes it."
         ) from error

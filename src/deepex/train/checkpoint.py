@@ -41,7 +41,8 @@ class Position:
     seconds_to_target: float | None = None
     best_epoch: int | None = None
     best_value: float | None = None
-    counts: dict[str, int] = field(default_factory=dict)  # steps of each model, where a loop has several
+    counts: dict[str, int] = field(default_factory=dict)  # steps of each model of a loop
+    threads: int | None = None  # of a loop's steps: other threads round otherwise
 
 
 class Trained(Protocol):

@@ -28,7 +28,7 @@ from deepex.train.recipe import Recipe
 from deepex.train.resolve import resolve
 from deepex.train.step import Step
 from deepex.train.stop import StopRequest
-from deepex.train.summary import add_losses, mean_step_seconds, rank_row
+from deepex.train.summary import add_losses, rank_row
 from deepex.train.task import Loss
 
 
@@ -83,6 +83,7 @@ class Loop:
         self.journal.finish(self.position, peak_bytes, self.sync.notes, self.replica.weights_sha256())
         if self.world.is_first and (illustration := illustrate(self.task, self.replica.model, self.input)) is not None:
             self.journal.illustrate(illustration)
+        self.fabric.gather(None)  # whoever asks for the outcome next finds it, on any rank
 
     @property
     def is_done(self) -> bool:
@@ -112,7 +113,7 @@ class Loop:
             if loss is not None:
                 self.add_loss(loss, number)
             self.listener.step(here.epoch, here.step, self.steps, self.seconds())
-            if self.stop.due(number) and self.stop.agreed():
+            if self.stop.agreed():
                 self.leave()
 
     def close_epoch(self) -> None:
@@ -127,7 +128,6 @@ class Loop:
         self.journal.write_epoch(ranks, tally)
         if here.epoch == 1:
             self.input.say_cached(self.listener)
-        self.stop.pace(mean_step_seconds(ranks))
         if here.epochs_to_target is None and self.recipe.target.reached(tally.value):
             here.epochs_to_target, here.seconds_to_target = here.epoch, here.seconds
         self.keep_best(tally.value)

@@ -69,11 +69,6 @@ def add_losses(sums: dict[str, float], loss: Loss) -> str:
     return ""
 
 
-def mean_step_seconds(ranks: Sequence[RankRow]) -> float:
-    """Wall seconds of a step, the mean over ranks."""
-    return fmean(rank.step_wall_seconds / max(rank.steps, 1) for rank in ranks)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Ending:
     """What a run knows at its end, beside the rows that it wrote.
