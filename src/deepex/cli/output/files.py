@@ -10,11 +10,12 @@ from deepex.files import explained, temporary_beside, write_whole
 
 def check_output(path: Path, option: str) -> None:
     """Refuse a file that could not be written later; leaves everything as it was."""
-    if path.exists() and not path.is_file():
-        kind = "a folder" if path.is_dir() else "not a plain file"
-        raise UsageError(f"{option} {path} is {kind}. Allowed: a file, new or to be replaced. Give a file's name.")
-    with _writing(path, option), temporary_beside(path) as temporary:
-        temporary.write_text("")
+    with _writing(path, option):
+        if path.exists() and not path.is_file():
+            kind = "a folder" if path.is_dir() else "not a plain file"
+            raise UsageError(f"{option} {path} is {kind}. Allowed: a file, new or to be replaced. Give a file's name.")
+        with temporary_beside(path) as temporary:
+            temporary.write_text("")
 
 
 def write_output(path: Path, option: str, content: str | bytes) -> None:
