@@ -21,22 +21,22 @@ SHORT: dict[str, Any] = {"epochs": 1, "batch_size": 8, "ranks": 2, "verbosity": 
 
 @pytest.fixture
 def kepler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A module in a folder that only this process's own search path has."""
+    """A module in a folder that only this process's own search path has, under a name that no other test uses."""
     (tmp_path / "library").mkdir()
-    shutil.copy(FILES / "kepler.py", tmp_path / "library")
+    shutil.copy(FILES / "kepler.py", tmp_path / "library/orbits.py")
     monkeypatch.syspath_prepend(tmp_path / "library")
     monkeypatch.chdir(tmp_path)
-    yield import_module("kepler")
-    del sys.modules["kepler"]
+    yield import_module("orbits")
+    del sys.modules["orbits"]
 
 
 def test_a_module_on_the_search_path_of_this_process_is_found_by_its_ranks(kepler: Any, tmp_path: Path) -> None:
     run = dx.run(kepler.Kepler(degree=3), **SHORT, out="run")
-    assert 'code = "kepler:Kepler"' in (tmp_path / "run/recipe.toml").read_text()
+    assert 'code = "orbits:Kepler"' in (tmp_path / "run/recipe.toml").read_text()
     assert not (tmp_path / "run/objects.pkl").exists()
     assert run.summary.ranks == 2
-    (tmp_path / "library/kepler.py").unlink()
-    with pytest.raises(ConfigError, match=r"'kepler:Kepler': there is no module 'kepler'.* PYTHONPATH"):
+    (tmp_path / "library/orbits.py").unlink()
+    with pytest.raises(ConfigError, match=r"'orbits:Kepler': there is no module 'orbits'.* PYTHONPATH"):
         dx.run(kepler.Kepler(degree=3), **SHORT, out="vanished")
 
 

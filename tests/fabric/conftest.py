@@ -75,13 +75,13 @@ class Connection:
         return call
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server() -> TCPStore:
     """A server of torch's store on this machine."""
     return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def clients(server: TCPStore) -> list[TCPStore]:
     return [TCPStore("127.0.0.1", server.port, is_master=False, wait_for_workers=False) for _ in range(3)]
 

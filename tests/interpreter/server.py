@@ -42,10 +42,11 @@ def serve(path: str) -> Request:
 def _answer(connection: socket.socket, network: str) -> Request:
     """Fork the program of one client, in which this returns; here, wait for its end and tell it."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    with suppress(BrokenPipeError):
+    first, files = b"", list[int]()
+    with suppress(ConnectionError):  # of a client that was killed
         connection.sendall(f"{network}\n".encode())
-    first, files, _, _ = socket.recv_fds(connection, 4096, 250)
-    if not first:  # the client's program is none for this server
+        first, files, _, _ = socket.recv_fds(connection, 4096, 250)
+    if not first:  # or its program is none for this server
         os._exit(0)
     length, _, text = first.partition(b"\n")
     while len(text) < int(length):
