@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache
 from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import TypeVar, cast
@@ -21,6 +20,10 @@ from deepex.testing.processes import clean_processes
 from deepex.world import World
 
 V = TypeVar("V")
+
+CALLS_OF_A_POOL = 32
+
+_pools: dict[int, tuple[ProcessPoolExecutor, int]] = {}  # by their number of ranks, with how often they were called
 
 
 def on_ranks(
@@ -42,7 +45,7 @@ def on_ranks(
     if not function.__module__.startswith("deepex."):
         cloudpickle.register_pickle_by_value(sys.modules[function.__module__])  # ranks can't import a test's module
     body = cloudpickle.dumps(function)
-    pool = _processes(num_ranks)
+    pool = _take_pool(num_ranks)
     futures = [
         pool.submit(_rank, _world(rank, num_ranks, ranks_per_host), address, body, fabric, timeout_seconds)
         for rank in range(num_ranks)
@@ -50,15 +53,20 @@ def on_ranks(
     try:
         return [cast(V, cloudpickle.loads(future.result(timeout=2 * timeout_seconds))) for future in futures]
     except BaseException:
-        _processes.cache_clear()  # a rank may be dead or waiting for one that is: the next call gets new ones
+        _pools.pop(num_ranks)  # a rank may be dead or waiting for one that is: the next call gets new ones
         pool.shutdown(wait=False, cancel_futures=True)
         raise
 
 
-@cache
-def _processes(num_ranks: int) -> ProcessPoolExecutor:
-    """Processes that stay, so that only the first call pays for starting them."""
-    return ProcessPoolExecutor(num_ranks, mp_context=clean_processes(), initializer=_leave_quickly)
+def _take_pool(num_ranks: int) -> ProcessPoolExecutor:
+    """Processes that stay, so that few calls pay for starting them; not for ever, each call leaves threads of Gloo."""
+    pool, calls = _pools.get(num_ranks, (None, 0))
+    if pool is None or calls == CALLS_OF_A_POOL:
+        if pool is not None:
+            pool.shutdown(wait=False)
+        pool, calls = ProcessPoolExecutor(num_ranks, mp_context=clean_processes(), initializer=_leave_quickly), 0
+    _pools[num_ranks] = (pool, calls + 1)
+    return pool
 
 
 def _leave_quickly() -> None:
