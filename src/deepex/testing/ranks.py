@@ -21,7 +21,7 @@ from deepex.world import World
 
 V = TypeVar("V")
 
-CALLS_OF_A_POOL = 32
+CALLS_OF_A_POOL = 8
 
 _pools: dict[int, tuple[ProcessPoolExecutor, int]] = {}  # by their number of ranks, with how often they were called
 
